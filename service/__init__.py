@@ -1,0 +1,1 @@
+"""What is run, and what it means: specs, suites, sweeps, analysis, reports and the command."""
