@@ -69,7 +69,8 @@ def _table(data: ModularData | ShuffledData | PermutationData) -> tuple[Tokens, 
 def _modular(a: Tokens, b: Tokens, prime: int, operation: str) -> Tokens:
     if operation == "/":
         inverse = np.array([pow(value, prime - 2, prime) for value in range(prime)])
-        return np.mod(a * inverse[b], prime)
+        quotient: Tokens = np.mod(a * inverse[b], prime)
+        return quotient
     answers: dict[str, Tokens] = {"+": a + b, "-": a - b, "*": a * b}
     return np.mod(answers[operation], prime)
 
@@ -79,7 +80,8 @@ def _compose(a: Tokens, b: Tokens) -> Tokens:
     elements = np.array(list(permutations(range(5))))  # [120, 5]
     composed = np.take_along_axis(elements[a], elements[b], axis=1)
     place = 5 ** np.arange(4, -1, -1)
-    return np.searchsorted(elements @ place, composed @ place)
+    index: Tokens = np.searchsorted(elements @ place, composed @ place)
+    return index
 
 
 def _split(data: ModularData | ShuffledData | PermutationData, seed: int) -> Tokens:
