@@ -1,0 +1,241 @@
+"""The arrays an analysis starts from: one cell's runs as parallel columns.
+
+A first passage is an epoch counted from 1, or NaN when the run stopped without reaching the
+threshold; then `last_epoch` is where it was right-censored. Whoever assembles these arrays
+has already chosen the clock and the thresholds; they ride along and come back in the results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from service.errors import AnalysisError
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+Method = Literal["paper", "robust"]
+Units = Literal["epochs", "steps"]
+
+METHODS: tuple[Method, ...] = ("paper", "robust")
+
+
+def check_method(method: str) -> Method:
+    """Refuse a convention other than the two that exist."""
+    for known in METHODS:
+        if method == known:
+            return known
+    raise AnalysisError(f"method: {method!r} is not one of paper, robust")
+
+
+def _columns(owner: object, floats: tuple[str, ...], ints: tuple[str, ...]) -> None:
+    """Coerce the named columns of a frozen dataclass to arrays of one common length."""
+    for name in floats:
+        object.__setattr__(owner, name, np.asarray(getattr(owner, name), dtype=np.float64))
+    for name in ints:
+        object.__setattr__(owner, name, np.asarray(getattr(owner, name), dtype=np.int64))
+    lengths = {name: len(getattr(owner, name)) for name in (*floats, *ints)}
+    if len(set(lengths.values())) > 1:
+        raise AnalysisError(f"columns of {type(owner).__name__} differ in length: {lengths}")
+
+
+def _diverged(owner: object, size: int) -> None:
+    given = getattr(owner, "diverged", None)
+    flags = np.zeros(size, dtype=np.bool_) if given is None else np.asarray(given, dtype=np.bool_)
+    if len(flags) != size:
+        raise AnalysisError(f"diverged: {len(flags)} flags for {size} runs")
+    object.__setattr__(owner, "diverged", flags)
+
+
+def _one_run_per_width_and_seed(width: IntArray, seed: IntArray) -> None:
+    pairs = np.stack([width, seed], axis=1)
+    unique, counts = np.unique(pairs, axis=0, return_counts=True)
+    if np.any(counts > 1):
+        w, s = unique[np.argmax(counts > 1)]
+        raise AnalysisError(f"width {w}, seed {s}: more than one run; one is accepted")
+
+
+def _check_passages(name: str, epoch: FloatArray, last_epoch: FloatArray) -> None:
+    reached = ~np.isnan(epoch)
+    if np.any(epoch[reached] < 1):
+        raise AnalysisError(f"{name}: {np.nanmin(epoch):g} is before epoch 1")
+    if np.any(np.isnan(last_epoch)):
+        raise AnalysisError("last_epoch: NaN; every run has a last epoch")
+    late = reached & (epoch > last_epoch)
+    if np.any(late):
+        at = int(np.argmax(late))
+        raise AnalysisError(f"{name}: {epoch[at]:g} is after the last epoch {last_epoch[at]:g}")
+
+
+@dataclass(frozen=True, eq=False)
+class FirstPassages:
+    """One threshold's first passages over the widths and seeds of one cell (one kind of run).
+
+    All arrays have one entry per finished run. `missing` maps a width to the number of runs
+    that should be there and are not (failed for other reasons than divergence, or pending).
+    """
+
+    width: IntArray
+    params: FloatArray  # trainable parameters P
+    seed: IntArray
+    epoch: FloatArray  # first passage, NaN = not reached
+    last_epoch: FloatArray  # where a run that did not reach was censored
+    diverged: BoolArray = None  # type: ignore[assignment]  # filled with False
+    missing: Mapping[int, int] = field(default_factory=dict)
+    clock: str = "online"
+    threshold: float = 0.99
+    steps_per_epoch: int = 1
+    units: Units = "epochs"
+
+    def __post_init__(self) -> None:
+        _columns(self, ("params", "epoch", "last_epoch"), ("width", "seed"))
+        _diverged(self, len(self.width))
+        _one_run_per_width_and_seed(self.width, self.seed)
+        _check_passages("epoch", self.epoch, self.last_epoch)
+
+    def __len__(self) -> int:
+        return len(self.width)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Seed ids present at any width, sorted."""
+        return tuple(int(s) for s in np.unique(self.seed))
+
+    @property
+    def n_censored(self) -> int:
+        """Runs that stopped short of the threshold without diverging."""
+        return int(np.sum(np.isnan(self.epoch) & ~self.diverged))
+
+    @property
+    def n_diverged(self) -> int:
+        """Diverged runs that had not reached the threshold before."""
+        return int(np.sum(np.isnan(self.epoch) & self.diverged))
+
+    @property
+    def n_missing(self) -> int:
+        return int(sum(self.missing.values()))
+
+    def where(self, keep: BoolArray) -> FirstPassages:
+        """The runs selected by a mask, with the same conventions."""
+        return replace(self, **_masked(self, keep, _PASSAGE_COLUMNS))
+
+    def up_to_width(self, width: int) -> FirstPassages:
+        """Only widths d ≤ `width` (the paper's central analysis uses 256)."""
+        kept = self.where(self.width <= width)
+        return replace(kept, missing={w: m for w, m in self.missing.items() if w <= width})
+
+    def in_steps(self) -> FirstPassages:
+        """The same passages counted in optimiser steps."""
+        if self.units == "steps":
+            return self
+        factor = float(self.steps_per_epoch)
+        return replace(
+            self, epoch=self.epoch * factor, last_epoch=self.last_epoch * factor, units="steps"
+        )
+
+
+_PASSAGE_COLUMNS = ("width", "params", "seed", "epoch", "last_epoch", "diverged")
+
+
+@dataclass(frozen=True, eq=False)
+class GrokRuns:
+    """Runs of one cell on the structured task: the clocks of training and of validation."""
+
+    width: IntArray
+    params: FloatArray  # trainable parameters P
+    seed: IntArray
+    e_train: FloatArray  # first epoch with training accuracy ≥ train_threshold, NaN = never
+    e_val: FloatArray  # first epoch with validation accuracy ≥ val_threshold, NaN = never
+    t_gen: FloatArray  # first epoch with validation accuracy ≥ gen_threshold, NaN = never
+    last_epoch: FloatArray
+    diverged: BoolArray = None  # type: ignore[assignment]  # filled with False
+    missing: Mapping[int, int] = field(default_factory=dict)
+    clock: str = "online"
+    train_threshold: float = 0.99
+    val_threshold: float = 0.98
+    gen_threshold: float = 0.99
+    steps_per_epoch: int = 1
+
+    def __post_init__(self) -> None:
+        _columns(self, ("params", "e_train", "e_val", "t_gen", "last_epoch"), ("width", "seed"))
+        _diverged(self, len(self.width))
+        _one_run_per_width_and_seed(self.width, self.seed)
+        for name in ("e_train", "e_val", "t_gen"):
+            _check_passages(name, getattr(self, name), self.last_epoch)
+
+    def __len__(self) -> int:
+        return len(self.width)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Seed ids present at any width, sorted."""
+        return tuple(int(s) for s in np.unique(self.seed))
+
+    @property
+    def n_missing(self) -> int:
+        return int(sum(self.missing.values()))
+
+    def where(self, keep: BoolArray) -> GrokRuns:
+        """The runs selected by a mask, with the same conventions."""
+        return replace(self, **_masked(self, keep, _GROK_COLUMNS))
+
+    def up_to_width(self, width: int) -> GrokRuns:
+        """Only widths d ≤ `width` (the paper's central analysis uses 256)."""
+        kept = self.where(self.width <= width)
+        return replace(kept, missing={w: m for w, m in self.missing.items() if w <= width})
+
+    def first_seeds(self, count: int) -> GrokRuns:
+        """Only the `count` smallest seeds present at every width, to compare unequal cells."""
+        common: set[int] = set(self.seeds)
+        for w in np.unique(self.width):
+            common &= {int(s) for s in self.seed[self.width == w]}
+        return self.where(np.isin(self.seed, sorted(common)[:count]))
+
+    def generalisation(self) -> FirstPassages:
+        """The first passages whose centre over seeds is T_gen."""
+        return FirstPassages(
+            self.width,
+            self.params,
+            self.seed,
+            self.t_gen,
+            self.last_epoch,
+            self.diverged,
+            self.missing,
+            clock="eval",  # validation accuracy is always measured after the epoch
+            threshold=self.gen_threshold,
+            steps_per_epoch=self.steps_per_epoch,
+        )
+
+
+_GROK_COLUMNS = ("width", "params", "seed", "e_train", "e_val", "t_gen", "last_epoch", "diverged")
+
+
+@dataclass(frozen=True, eq=False)
+class CapacityRuns:
+    """Random-label runs of one setting: bits memorised M_T at each width and dataset size."""
+
+    width: IntArray
+    params: FloatArray  # trainable parameters P
+    n: FloatArray  # examples in the random-label set
+    bits: FloatArray  # M_T of the last epoch
+    vocabulary: int  # V; a label carries log2 V bits
+    missing: Mapping[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _columns(self, ("params", "n", "bits"), ("width",))
+        if self.vocabulary < 2:
+            raise AnalysisError(f"vocabulary: {self.vocabulary} is below 2")
+
+    def __len__(self) -> int:
+        return len(self.width)
+
+
+def _masked(owner: object, keep: BoolArray, names: tuple[str, ...]) -> dict[str, object]:
+    assert names == tuple(f.name for f in fields(owner) if f.name in names)  # type: ignore[arg-type]
+    return {name: getattr(owner, name)[keep] for name in names}
