@@ -1,0 +1,42 @@
+"""Settings come from GROKTIME_* variables and never show a secret."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from service.settings import Settings
+
+
+def test_variables_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GROKTIME_HOME", str(tmp_path))
+    monkeypatch.setenv("GROKTIME_PORT", "8123")
+    settings = Settings()
+    assert settings.port == 8123
+    assert settings.checkpoint_dir == tmp_path / "checkpoints"
+
+
+def test_secrets_are_not_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GROKTIME_DATABASE_URL", "postgresql://me:hunter2@db/groktime")
+    monkeypatch.setenv("GROKTIME_API_TOKEN", "hunter3")
+    shown = repr(Settings()) + str(Settings()) + Settings().model_dump_json()
+    assert "hunter" not in shown
+
+
+def test_relative_paths_are_refused_because_ray_changes_the_working_directory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("GROKTIME_HOME", "somewhere")
+    with pytest.raises(ValidationError, match="absolute"):
+        Settings()
+
+
+def test_every_setting_is_described() -> None:
+    undescribed = [
+        name
+        for name, field in Settings.model_fields.items()
+        if not field.description and name != "log_level"
+    ]
+    assert undescribed == []
