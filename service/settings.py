@@ -66,7 +66,9 @@ class Settings(BaseSettings):
     )
     host: str = Field(default="127.0.0.1", description="Address the API binds to.")
     port: int = Field(default=8000, ge=0, le=65535, description="Port of the API.")
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="How much the project logs."
+    )
     log_format: Literal["text", "json"] = Field(
         default="text", description="json writes one object a line, for log collectors."
     )
