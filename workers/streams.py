@@ -19,7 +19,10 @@ _GOLDEN = 0x9E37_79B9_7F4A_7C15
 
 
 class Purpose(IntEnum):
-    """What a stream is for; the numbers are part of every result and never change."""
+    """What a stream is for; the numbers are part of every result and never change.
+
+    In positions epochs count from 1, as in a curve; steps within the epoch and layers from 0.
+    """
 
     SPLIT = 1  # which examples train
     INPUTS = 2  # inputs of random-label sets
@@ -105,7 +108,9 @@ def dropout_lanes(key: int, first: int, count: int) -> NDArray[np.uint16]:
 
     Element e takes the low (e even) or high (e odd) half of word e // 2, which is
     mix32(mix32((e // 2) ^ low half of the key) + high half of the key). An element's index is
-    (example in batch · 4 + position) · hidden + unit, whichever positions are computed.
+    (example in batch · 4 + position) · hidden + unit, whichever positions are computed; an MLP
+    has one layer 0, whose hidden units count as the last position's. The released head
+    projection counts in units of its width instead of hidden.
     """
     low, high = np.uint32(key & 0xFFFF_FFFF), np.uint32(key >> 32)
     counter = np.arange(first // 2, (first + count + 1) // 2, dtype=np.uint32)
