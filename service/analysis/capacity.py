@@ -1,0 +1,232 @@
+"""Cap(d), C_model and P_mem: how many bits a model of P parameters can memorise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy import optimize, stats
+
+from service.analysis.inputs import CapacityRuns, FloatArray, Method, check_method
+from service.errors import AnalysisError
+
+PAPER_C_MODEL = 2.16  # bits per parameter, as the paper prints it
+SAG = 0.05  # a curve that ends this share below its maximum is sagging
+
+Source = Literal["fitted", "matched_suite", "paper"]
+
+
+@dataclass(frozen=True)
+class BitsPerParameter:
+    """C_model with where it comes from, which is part of every answer that uses it."""
+
+    value: float
+    source: Source
+    low: float | None = None
+    high: float | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Plateau:
+    """Cap of one width: the plateau of its capacity curve M_T(n), bits.
+
+    `slope` is the share of a label's log2 V bits memorised before the plateau (≤ 1).
+    `not_saturated`: no n lay past the fitted kink, so the plateau is a lower bound;
+    `sagging`: M_T falls again past its maximum.
+    """
+
+    width: int
+    params: float
+    n: FloatArray
+    bits: FloatArray
+    capacity: float
+    low: float | None
+    high: float | None
+    level: float | None
+    slope: float | None
+    not_saturated: bool
+    sagging: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Capacity:
+    """Cap against P: Cap ≈ C_model·P + intercept by least squares, over the plateaus used."""
+
+    method: Method
+    plateaus: tuple[Plateau, ...]
+    used: tuple[int, ...]  # widths in the line
+    c_model: BitsPerParameter | None  # None when fewer than two widths can be used
+    intercept: float | None
+    intercept_low: float | None
+    intercept_high: float | None
+    r2: float | None
+    level: float
+    n_resamples: int
+    missing: int
+
+
+def memorised_bits(n_train: int, vocabulary: int) -> float:
+    """K_mem = n_train·log2 V, the worst-case bits of a label set."""
+    return n_train * float(np.log2(vocabulary))
+
+
+def p_mem(k_mem: float, c_model: BitsPerParameter) -> float:
+    """P_mem = K_mem / C_model: the capacity threshold in parameters."""
+    return k_mem / c_model.value
+
+
+def capacity_fraction(k_mem: float, c_model: float, params: FloatArray) -> FloatArray:
+    """f = K_mem / (C_model·P)."""
+    return np.asarray(k_mem / (c_model * params), dtype=np.float64)
+
+
+def choose_c_model(
+    fitted: Capacity | None, matched: Capacity | None = None, matched_name: str = ""
+) -> BitsPerParameter:
+    """The suite's own fit, else a matched suite's, else the paper's constant; said which."""
+    if fitted is not None and fitted.c_model is not None:
+        return fitted.c_model
+    if matched is not None and matched.c_model is not None:
+        own = matched.c_model
+        return BitsPerParameter(own.value, "matched_suite", own.low, own.high, matched_name)
+    return BitsPerParameter(PAPER_C_MODEL, "paper", detail="no fit exists")
+
+
+def capacity(
+    runs: CapacityRuns,
+    *,
+    method: str = "robust",
+    level: float = 0.95,
+    n_resamples: int = 10_000,
+    seed: int = 0,
+) -> Capacity:
+    """Plateau of every width's M_T(n) and the line of Cap against P.
+
+    robust: the hinge min(s·n·log2 V, Cap) by soft-L1 least squares; widths never saturated are
+    left out of the line when two others remain. paper: the maximum over n, all widths.
+    """
+    chosen = check_method(method)
+    if len(runs) == 0:
+        raise AnalysisError("capacity: no runs; at least one width with two sizes is needed")
+    plateaus = tuple(
+        _plateau(runs, int(w), chosen, level)
+        for w in sorted(np.unique(runs.width), key=lambda w: runs.params[runs.width == w][0])
+    )
+    saturated = tuple(p for p in plateaus if not p.not_saturated)
+    used = saturated if chosen == "robust" and len(saturated) >= 2 else plateaus
+    params = np.array([p.params for p in used])
+    caps = np.array([p.capacity for p in used])
+    missing = int(sum(runs.missing.values()))
+    if len(np.unique(params)) < 2:
+        return Capacity(chosen, plateaus, (), None, None, None, None, None, level, 0, missing)
+    line = stats.linregress(params, caps)
+    low, high = _line_bootstrap(params, caps, level, n_resamples, seed)
+    all_saturated = len(saturated) == len(plateaus)
+    return Capacity(
+        method=chosen,
+        plateaus=plateaus,
+        used=tuple(p.width for p in used),
+        c_model=BitsPerParameter(
+            float(line.slope),
+            "fitted",
+            low[0],
+            high[0],
+            detail="" if all_saturated else "some widths never saturated",
+        ),
+        intercept=float(line.intercept),
+        intercept_low=low[1],
+        intercept_high=high[1],
+        r2=float(line.rvalue**2),
+        level=level,
+        n_resamples=n_resamples if low[0] is not None else 0,
+        missing=missing,
+    )
+
+
+def _plateau(runs: CapacityRuns, width: int, method: Method, level: float) -> Plateau:
+    here = runs.width == width
+    order = np.argsort(runs.n[here])
+    n, bits = runs.n[here][order], runs.bits[here][order]
+    peak = float(bits.max())
+    label_bits = float(np.log2(runs.vocabulary))
+    sagging = bool(bits[-1] < (1 - SAG) * peak)
+    params = float(runs.params[here][0])
+    if method == "paper" or len(n) < 3:
+        growing = bool(np.argmax(bits) == len(bits) - 1)
+        return Plateau(width, params, n, bits, peak, None, None, None, None, growing, sagging)
+    slope, cap, half = _hinge(n * label_bits, bits, level)
+    return Plateau(
+        width=width,
+        params=params,
+        n=n,
+        bits=bits,
+        capacity=cap,
+        low=cap - half,
+        high=cap + half,
+        level=level,
+        slope=slope,
+        not_saturated=bool(slope * n[-1] * label_bits <= cap * (1 + 1e-6)),
+        sagging=sagging,
+    )
+
+
+def _hinge(complexity: FloatArray, bits: FloatArray, level: float) -> tuple[float, float, float]:
+    """Fit min(s·K, Cap) to M_T(K) with s ≤ 1; returns s, Cap and the half-width of its interval.
+
+    Residuals are scaled to the curve's height so that soft-L1 bends at one per cent of it; the
+    interval is the usual t interval of the plateau from the fit's own curvature.
+    """
+    peak = max(float(bits.max()), 1.0)
+    x, y = complexity / peak, bits / peak
+
+    def residual(theta: FloatArray) -> FloatArray:
+        return np.asarray(np.minimum(theta[0] * x, theta[1]) - y, dtype=np.float64)
+
+    best = None
+    for start in (float(np.median(y)), 1.0, 1.0 - SAG):
+        fit = optimize.least_squares(
+            residual,
+            [0.95, max(start, 1e-3)],
+            bounds=([0.0, 0.0], [1.0, 2.0 + float(x.max())]),
+            loss="soft_l1",
+            f_scale=0.01,
+        )
+        if best is None or fit.cost < best.cost:
+            best = fit
+    assert best is not None
+    slope, cap = float(best.x[0]), float(best.x[1])
+    on_plateau = slope * x >= cap
+    count = int(on_plateau.sum())
+    if count < 2:
+        return slope, cap * peak, float("inf")
+    spread = float(np.sqrt(np.sum((y[on_plateau] - cap) ** 2) / (count - 1)))
+    half = float(stats.t.ppf(0.5 + level / 2, count - 1)) * spread / np.sqrt(count)
+    return slope, cap * peak, float(half * peak)
+
+
+Bounds = tuple[float | None, float | None]
+
+
+def _line_bootstrap(
+    params: FloatArray, caps: FloatArray, level: float, n_resamples: int, seed: int
+) -> tuple[Bounds, Bounds]:
+    """Percentile interval of slope and intercept from resampled widths; None below four.
+
+    Resamples of a single width have no slope and are left out.
+    """
+    if len(params) < 4 or n_resamples < 1:
+        return (None, None), (None, None)
+    rng = np.random.default_rng(seed)
+    drawn = rng.integers(0, len(params), size=(n_resamples, len(params)))
+    x, y = params[drawn], caps[drawn]
+    x_mean, y_mean = x.mean(axis=1), y.mean(axis=1)
+    spread = ((x - x_mean[:, None]) ** 2).sum(axis=1)
+    proper = spread > 0
+    slope = ((x - x_mean[:, None]) * (y - y_mean[:, None])).sum(axis=1)[proper] / spread[proper]
+    intercept = y_mean[proper] - slope * x_mean[proper]
+    tail = 0.5 * (1 - level)
+    s = np.quantile(slope, [tail, 1 - tail])
+    i = np.quantile(intercept, [tail, 1 - tail])
+    return (float(s[0]), float(i[0])), (float(s[1]), float(i[1]))
