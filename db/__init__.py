@@ -1,0 +1,1 @@
+"""Postgres: schema, migrations, embedded server, recorder (writes), queries (reads), export."""

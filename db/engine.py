@@ -1,0 +1,136 @@
+"""Engines per role: the owner migrates, writers record, readers ask and cannot write."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import SecretStr
+from sqlalchemy import URL, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, OperationalError
+
+from db import embedded
+from db.migrating import require_current
+from service.errors import ConfigurationError, DatabaseError
+from service.settings import Settings, get_settings
+
+Role = Literal["owner", "writer", "reader"]
+
+CONNECT_SECONDS = 10
+READER_STATEMENT_SECONDS = 60
+SECRET_PARAMETERS = ("password", "sslpassword")
+
+# Takes the group role where this login may and the migration could create it; a login that is
+# itself a restricted one stays what it is.
+TAKE_ROLE = """
+SELECT set_config('role', rolname, false) FROM pg_roles
+WHERE rolname = %s AND pg_has_role(oid, 'MEMBER')
+"""
+
+
+def database_url(role: Role = "owner", settings: Settings | None = None) -> str:
+    """The URL settings name for the role; the embedded server's where they name none."""
+    settings = settings or get_settings()
+    own: dict[Role, SecretStr | None] = {
+        "owner": None,
+        "writer": settings.writer_url,
+        "reader": settings.reader_url,
+    }
+    named = own[role] or settings.database_url
+    return named.get_secret_value() if named else embedded.url(settings.home)
+
+
+def parse_url(url: str) -> URL:
+    """Accept the spellings people use for Postgres and refuse other databases."""
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        # The text may hold a password, so it is not repeated.
+        raise ConfigurationError(
+            "GROKTIME_DATABASE_URL is not a URL; accepted: postgresql://user:password@host/database"
+        ) from None
+    if parsed.drivername in ("postgres", "postgresql", "postgresql+psycopg2"):
+        return parsed.set(drivername="postgresql+psycopg2")
+    raise ConfigurationError(
+        f"GROKTIME_DATABASE_URL begins with {parsed.drivername!r}; accepted: postgresql://"
+    )
+
+
+def shown(url: str | URL) -> str:
+    """The URL as it may be printed: every secret in it is hidden."""
+    parsed = parse_url(url) if isinstance(url, str) else url
+    hidden = {name: "***" for name in SECRET_PARAMETERS if name in parsed.query}
+    return parsed.update_query_dict(hidden).render_as_string(hide_password=True)
+
+
+def is_local(url: str | URL) -> bool:
+    """True when only processes of this machine can use the URL (a Unix socket or loopback)."""
+    parsed = parse_url(url) if isinstance(url, str) else url
+    named = parsed.query.get("host", parsed.host)
+    hosts = (named,) if isinstance(named, str) or named is None else named
+    return all(
+        host is None or host.startswith("/") or host in ("localhost", "127.0.0.1", "::1", "")
+        for host in hosts
+    )
+
+
+def connect(
+    url: str | SecretStr | None = None,
+    role: Role = "owner",
+    *,
+    pool_size: int = 5,
+    check_schema: bool = True,
+) -> Engine:
+    """An engine for the role; without a URL the settings' one.
+
+    Refuses a database it cannot reach, and (unless told not to) one whose schema is not this
+    code's. A reader's transactions are read-only and end after READER_STATEMENT_SECONDS.
+    """
+    if isinstance(url, SecretStr):
+        url = url.get_secret_value()
+    parsed = parse_url(url if url is not None else database_url(role))
+    arguments: dict[str, Any] = {"application_name": f"groktime {role}"}
+    if "connect_timeout" not in parsed.query:
+        arguments["connect_timeout"] = CONNECT_SECONDS
+    engine = create_engine(
+        parsed,
+        connect_args=arguments,
+        pool_size=pool_size,
+        pool_pre_ping=True,
+        hide_parameters=True,
+    )
+    if role != "owner":
+        _restrict(engine, role)
+    if check_schema:
+        try:
+            require_current(engine)
+        except OperationalError as error:
+            engine.dispose()
+            raise unreachable(parsed, error) from error
+        except DatabaseError:
+            engine.dispose()
+            raise
+    return engine
+
+
+def unreachable(url: URL, error: OperationalError) -> DatabaseError:
+    """One line that names the server, what libpq said, and what to do."""
+    said = str(error.orig).strip().splitlines()
+    hint = (
+        "start the embedded server with `groktime db up`"
+        if is_local(url) and "host" in url.query
+        else "check GROKTIME_DATABASE_URL and that the server runs"
+    )
+    return DatabaseError(
+        f"database {shown(url)} cannot be reached ({said[0] if said else error}): {hint}"
+    )
+
+
+def _restrict(engine: Engine, role: Role) -> None:
+    @event.listens_for(engine, "connect")
+    def on_connect(connection: Any, _record: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(TAKE_ROLE, (f"groktime_{role}",))
+            if role == "reader":
+                cursor.execute("SET SESSION default_transaction_read_only = on")
+                cursor.execute(f"SET SESSION statement_timeout = '{READER_STATEMENT_SECONDS}s'")
+        connection.commit()

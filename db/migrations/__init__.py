@@ -1,0 +1,1 @@
+"""Alembic migrations, run from code by db.engine.migrate."""

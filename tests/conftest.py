@@ -1,0 +1,5 @@
+"""Fixtures shared by all tests live in tests/fixtures, one module per real part."""
+
+from __future__ import annotations
+
+pytest_plugins = ["fixtures.database"]
