@@ -1,0 +1,213 @@
+"""Finding suites by name or path, and the suite itself: its runs, cells and settings."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from service.errors import SuiteError
+from service.spec import SPEC_VERSION, Kind, RunSpec
+from service.suites.document import MAX_BYTES, Document, parse
+from service.suites.expansion import Expansion, LeftOut, Member, expand
+from service.suites.schema import Analysis, SuiteFile
+from service.suites.values import readable
+
+SHIPPED = Path(__file__).parent
+RELEASED = "-released"
+
+
+@dataclass(frozen=True)
+class Inherited:
+    """Members taken over from another suite, with their places in this one."""
+
+    suite: str
+    members: tuple[Member, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Suite:
+    """A validated suite: what it asks to be run and how it means to be analysed."""
+
+    name: str
+    file: SuiteFile
+    document: Document
+
+    @cached_property
+    def expansion(self) -> Expansion:
+        return expand(self.file, self.document)
+
+    def members(self) -> tuple[Member, ...]:
+        """The suite's own runs with the cells they belong to; a run may have several places."""
+        return self.expansion.members
+
+    def runs(self) -> list[RunSpec]:
+        """The distinct runs of the suite, in the order of its grids."""
+        return list(self._by_key.values())
+
+    @cached_property
+    def _by_key(self) -> dict[str, RunSpec]:
+        return {member.spec.key: member.spec for member in self.members()}
+
+    def counts(self) -> dict[Kind, int]:
+        """Number of distinct runs by kind."""
+        counts: dict[Kind, int] = {"capacity": 0, "speed": 0, "grok": 0}
+        for spec in self._by_key.values():
+            counts[spec.kind] += 1
+        return counts
+
+    @property
+    def left_out(self) -> tuple[LeftOut, ...]:
+        return self.expansion.left_out
+
+    @property
+    def analysis(self) -> Analysis:
+        return self.file.analysis
+
+    @property
+    def inherits(self) -> tuple[str, ...]:
+        """Names of the suites whose cells this one counts as its own."""
+        return tuple(entry.suite for entry in self.file.inherits)
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """Names of the swept axes in the order of the file; `variant` where there are any."""
+        return (*self.file.axes, *(("variant",) if self.file.variants else ()))
+
+    @cached_property
+    def inherited(self) -> tuple[Inherited, ...]:
+        """Donors' members that match, placed by this suite's axes."""
+        found = []
+        for index, entry in enumerate(self.file.inherits):
+            donor = _load_donor(entry.suite, self.document)
+            members = tuple(
+                replace(member, setting=self._placed(member))
+                for member in donor.members()
+                if member.spec.kind in entry.kinds
+                and (entry.primes is None or member.prime in entry.primes)
+                and all(member.resolved[k] == v for k, v in entry.settings.named().items())
+            )
+            if not members:
+                raise self.document.error(
+                    ("inherits", index), f"suite {entry.suite} has no such cell"
+                )
+            found.append(Inherited(entry.suite, members))
+        return tuple(found)
+
+    def _placed(self, member: Member) -> Mapping[str, Any]:
+        setting = {name: member.resolved[name] for name in self.axes}
+        if member.spec.kind == "capacity":
+            return {name: value for name, value in setting.items() if name in member.setting}
+        return setting
+
+    @cached_property
+    def digest(self) -> str:
+        """sha256 of everything that decides runs and analysis; wording may change freely."""
+        content = self.file.model_dump(mode="json", by_alias=True, exclude={"description"})
+        keys = sorted({member.spec.key for member in self.members()})
+        donors = {entry.suite: entry_keys(entry) for entry in self.inherited}
+        text = json.dumps([SPEC_VERSION, content, keys, donors], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def entry_keys(entry: Inherited) -> list[str]:
+    """Sorted keys of inherited runs."""
+    return sorted({member.spec.key for member in entry.members})
+
+
+def shipped_suites() -> list[str]:
+    """Names of the suites that come with groktime; each also exists as NAME-released."""
+    return sorted(path.stem for path in SHIPPED.glob("*.yaml"))
+
+
+def load_suite(name_or_path: str | Path) -> Suite:
+    """Load a shipped suite by name (`central`, `central-released`) or any file by path."""
+    text = str(name_or_path)
+    suite = _load_file(Path(text)) if _is_path(text) else _load_shipped(text)
+    suite.inherited  # noqa: B018  refuse cells that no donor has
+    return suite
+
+
+def _is_path(text: str) -> bool:
+    return text.endswith((".yaml", ".yml")) or "/" in text
+
+
+def _load_donor(name: str, document: Document) -> Suite:
+    """A donor gives its own runs only, so two suites may inherit from each other."""
+    if _is_path(name):
+        return _load_file(Path(document.source).parent / name)
+    return _load_shipped(name)
+
+
+@lru_cache(maxsize=64)
+def _load_shipped(name: str) -> Suite:
+    plain = name.removesuffix(RELEASED)
+    if plain not in shipped_suites():
+        raise SuiteError(
+            f"suite: {name!r} does not exist; accepted: a path to a .yaml file or one of "
+            f"{', '.join(shipped_suites())}, each also with {RELEASED}"
+        )
+    path = SHIPPED / f"{plain}.yaml"
+    suite = _validated(plain, parse(path.read_text("utf-8"), path.name))
+    return released(suite) if name.endswith(RELEASED) else suite
+
+
+def _load_file(path: Path) -> Suite:
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise SuiteError(f"{path}: larger than {MAX_BYTES // 1024} KB; a suite is a small file")
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        reason = getattr(problem, "strerror", None) or "not a UTF-8 text file"
+        raise SuiteError(f"suite: {path}: {reason}") from None
+    name = path.stem
+    if name.removesuffix(RELEASED) in shipped_suites():
+        raise SuiteError(
+            f"{path}: the file is named as the shipped suite {name}; give it another name"
+        )
+    if not name.replace("-", "").replace("_", "").isalnum() or len(name) > 100:
+        raise SuiteError(f"{path}: a suite is named by letters, digits, - and _")
+    return _validated(name, parse(text, str(path)))
+
+
+def released(suite: Suite) -> Suite:
+    """The same suite without positions, as the published numbers were measured.
+
+    What a suite sets by itself, such as a variant with learned positions, stays; cells are
+    inherited from the donors' released suites.
+    """
+    donors = tuple(
+        entry.model_copy(update={"suite": entry.suite + RELEASED}) for entry in suite.file.inherits
+    )
+    file = suite.file.model_copy(update={"positions": "none", "inherits": donors})
+    return Suite(suite.name + RELEASED, file, suite.document)
+
+
+def _validated(name: str, document: Document) -> Suite:
+    try:
+        file = SuiteFile.model_validate(document.content)
+    except ValidationError as problem:
+        errors = problem.errors()
+        first = errors[0]
+        at = first.get("ctx", {}).get("at", ())
+        path = tuple(p for p in (*first["loc"], *at) if isinstance(p, str | int))
+        raise document.error(_in_file(document, path), readable(first)) from None
+    suite = Suite(name, file, document)
+    suite.expansion  # noqa: B018  refuse runs that cannot exist
+    return suite
+
+
+def _in_file(document: Document, path: tuple[str | int, ...]) -> tuple[str | int, ...]:
+    """The path without steps that pydantic adds, such as the index of a single block."""
+    shown: tuple[str | int, ...] = ()
+    for index, part in enumerate(path):
+        last = index == len(path) - 1
+        if (*shown, part) in document.lines or (last and isinstance(part, str)):
+            shown = (*shown, part)
+    return shown

@@ -1,0 +1,232 @@
+"""The values a suite file may give: lists of numbers, widths, settings and swept axes."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from service.spec import MAX_WIDTH, Operation, Positions, Split
+
+MAX_VALUES = 10_000  # entries of one list of numbers
+
+# Axes of the data: random-label runs of capacity do not depend on them.
+DATA_AXES = ("operation", "train_fraction", "split", "labels")
+
+
+def refuse(message: str, *at: str | int) -> PydanticCustomError:
+    """A validation error at a place below the field being validated."""
+    return PydanticCustomError("suite", "{message}", {"message": message, "at": at})
+
+
+class Strict(BaseModel):
+    """Frozen; unknown keys are refused with the nearest accepted one."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, populate_by_name=False
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, value: Any) -> Any:
+        if isinstance(value, BaseModel):
+            return value
+        if not isinstance(value, Mapping):
+            raise refuse(f"{value!r} is not a mapping of fields")
+        accepted = [field.alias or name for name, field in cls.model_fields.items()]
+        for key in value:
+            if key not in accepted:
+                near = difflib.get_close_matches(str(key), accepted, 1)
+                hint = f"did you mean {near[0]}? " if near else ""
+                raise refuse(f"unknown key; {hint}accepted: {', '.join(accepted)}", key)
+        return value
+
+
+class Span(Strict):
+    """`{from: 20, to: 128, step: 4}`: both ends are included."""
+
+    first: int = Field(alias="from")
+    last: int = Field(alias="to")
+    step: int = Field(default=1, ge=1)
+
+    def values(self) -> range:
+        return range(self.first, self.last + 1, self.step)
+
+
+def _numbers(value: Any) -> tuple[int, ...]:
+    """Whole numbers from a list of numbers and spans, or from one span."""
+    items = value if isinstance(value, list | tuple) else [value]
+    numbers: list[int] = []
+    for index, item in enumerate(items):
+        at = (index,) if isinstance(value, list | tuple) else ()
+        if isinstance(item, Mapping):
+            span = _span(item, at)
+            if not span.values():
+                raise refuse(f"from {span.first} to {span.last} is empty", *at)
+            if (span.last - span.first) % span.step:
+                raise refuse(
+                    f"from {span.first} in steps of {span.step} never meets {span.last}", *at
+                )
+            if len(span.values()) > MAX_VALUES:
+                raise refuse(f"has {len(span.values())} values; at most {MAX_VALUES}", *at)
+            numbers.extend(span.values())
+        elif isinstance(item, int) and not isinstance(item, bool):
+            numbers.append(item)
+        else:
+            raise refuse(f"{item!r} is neither a whole number nor {{from: …, to: …, step: …}}", *at)
+        if len(numbers) > MAX_VALUES:
+            raise refuse(f"has more than {MAX_VALUES} values")
+    _unique_and_some(numbers)
+    return tuple(numbers)
+
+
+def _span(item: Mapping[str, Any], at: tuple[int, ...]) -> Span:
+    try:
+        return Span.model_validate(item)
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        inner = first.get("ctx", {}).get("at", ())
+        raise refuse(first["msg"], *at, *first["loc"], *inner) from None
+
+
+def _unique_and_some(values: Sequence[Any], *at: str | int) -> None:
+    if not values:
+        raise refuse("is empty; give at least one value", *at)
+    if len(set(values)) < len(values):
+        index = next(i for i, value in enumerate(values) if value in values[:i])
+        raise refuse(f"{values[index]!r} is given twice", *at, index)
+
+
+Numbers = Annotated[tuple[int, ...], BeforeValidator(_numbers)]
+
+
+class NearParams(Strict):
+    """Even widths whose parameter count is nearest to each target.
+
+    A target is left out, and `suite show` says so, when even the nearest is further off than
+    the tolerance.
+    """
+
+    near_params: Numbers
+    tolerance: float = Field(default=0.15, gt=0, lt=1)
+
+
+class FittingHeads(Strict):
+    """Those of the widths that are multiples of twice the number of heads."""
+
+    fitting_heads: Numbers
+
+
+def _widths(value: Any) -> Any:
+    if isinstance(value, Mapping) and "near_params" in value:
+        return NearParams.model_validate(value)
+    if isinstance(value, Mapping) and "fitting_heads" in value:
+        chosen = FittingHeads.model_validate(value)
+        _check_widths(chosen.fitting_heads, "fitting_heads")
+        return chosen
+    numbers = _numbers(value)
+    _check_widths(numbers)
+    return numbers
+
+
+def _check_widths(widths: tuple[int, ...], *at: str) -> None:
+    for index, width in enumerate(widths):
+        if width % 2:
+            raise refuse(f"{width} is odd; widths are even", *at, index)
+        if not 2 <= width <= MAX_WIDTH:
+            raise refuse(f"{width} is out of range; widths are 2 to {MAX_WIDTH}", *at, index)
+
+
+Widths = Annotated[tuple[int, ...] | NearParams | FittingHeads, BeforeValidator(_widths)]
+
+
+class StepsPerEpoch(Strict):
+    """A batch size that gives about this many optimiser steps an epoch at every prime."""
+
+    steps: float = Field(gt=0, le=100_000)
+
+
+def _batch_size(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return StepsPerEpoch.model_validate(value)
+    if value == "full" or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    raise refuse(f"{value!r} is not a whole number, full or {{steps: …}}")
+
+
+BatchSize = Annotated[int | Literal["full"] | StepsPerEpoch, BeforeValidator(_batch_size)]
+
+
+class Setting(Strict):
+    """Values of a run's columns; what is not named keeps the default of service/spec.py."""
+
+    operation: Operation = "/"
+    train_fraction: float = 0.5
+    split: Split = "random"
+    labels: Literal["random", "shuffled"] = "random"
+    architecture: Literal["transformer", "mlp"] = "transformer"
+    depth: int = 2
+    heads: int = 1
+    positions: Positions = "rope"
+    norm: Literal["rms", "layer"] = "rms"
+    ffn: Literal["gated", "plain"] = "gated"
+    released_head_projection: bool = False
+    dropout: float = 0.2
+    init_scale: float = 1.0
+    lr: float = 1e-3
+    beta1: float = 0.9
+    beta2: float = 0.98
+    eps: float = 1e-8
+    weight_decay: float = 1.0
+    batch_size: BatchSize = 512
+    eval_train: bool = True
+
+    def named(self) -> dict[str, Any]:
+        """The fields that were written, typed."""
+        return {name: getattr(self, name) for name in sorted(self.model_fields_set)}
+
+
+AXES = tuple(Setting.model_fields)
+
+
+def _axes(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        raise refuse(f"{value!r} is not a mapping of axes to lists of values")
+    typed: dict[str, tuple[Any, ...]] = {}
+    for axis, values in value.items():
+        if axis not in AXES:
+            near = difflib.get_close_matches(str(axis), AXES, 1)
+            hint = f"did you mean {near[0]}? " if near else ""
+            raise refuse(f"unknown axis; {hint}accepted: {', '.join(AXES)}", axis)
+        if not isinstance(values, list | tuple):
+            raise refuse(f"{values!r} is not a list of values", axis)
+        typed[axis] = tuple(_axis_value(axis, item, index) for index, item in enumerate(values))
+        _unique_and_some(typed[axis], axis)
+    return typed
+
+
+def _axis_value(axis: str, value: Any, index: int) -> Any:
+    try:
+        return getattr(Setting.model_validate({axis: value}), axis)
+    except ValidationError as problem:
+        raise refuse(readable(problem.errors()[0]), axis, index) from None
+
+
+Axes = Annotated[dict[str, tuple[Any, ...]], BeforeValidator(_axes)]
+
+
+def readable(error: Mapping[str, Any]) -> str:
+    """A pydantic error as a sentence with the value."""
+    kind, given = error["type"], error.get("input")
+    if kind == "suite":
+        return str(error["ctx"]["message"])
+    if kind == "missing":
+        return "is missing"
+    if kind == "literal_error":
+        return f"{given!r} is not accepted; accepted: {error['ctx']['expected']}"
+    message = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    shown = repr(given)
+    return message if shown in message else f"{shown} is not accepted: {message}"
