@@ -1,0 +1,256 @@
+"""Calibration: is the empirical onset equal to the predicted one, in log10 coordinates?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import statsmodels.api as sm
+from scipy import stats
+
+from service.analysis.inputs import FloatArray, IntArray
+
+RELIABLE_CLUSTERS = 10  # cluster-robust errors rest on many clusters; fewer are marked
+
+
+@dataclass(frozen=True)
+class Concordance:
+    """Lin's concordance with a bootstrap interval over cells."""
+
+    value: float
+    low: float
+    high: float
+    level: float
+    interval: Literal["percentile", "bca"]
+    n_bootstrap: int
+    n: int
+
+
+@dataclass(frozen=True)
+class Line:
+    """OLS log10 P_onset = intercept + slope·log10 P_cross and the joint F-test of (0, 1)."""
+
+    slope: float
+    intercept: float
+    slope_se: float
+    f: float
+    df_num: int
+    df_den: int
+    p: float
+    rss_full: float
+    rss_restricted: float
+
+
+@dataclass(frozen=True)
+class ClusteredLine:
+    """The same slope with errors clustered by prime, t on G − 1 degrees of freedom.
+
+    Cells of one prime share its data, so they are not independent. Below ten primes the
+    sandwich is known to be too small: `unreliable`.
+    """
+
+    slope: float
+    slope_se: float
+    low: float
+    high: float
+    level: float
+    clusters: int
+    df: int
+    unreliable: bool
+
+
+@dataclass(frozen=True)
+class RobustSlope:
+    """A slope that outliers (Theil–Sen) or noise in the predictor (Deming) do not bend."""
+
+    estimator: Literal["theil_sen", "deming"]
+    slope: float
+    intercept: float
+    low: float
+    high: float
+    level: float
+
+
+@dataclass(frozen=True)
+class SignedRank:
+    """Wilcoxon's signed-rank test of the residuals against 0; `floor` is its smallest p."""
+
+    median_residual: float
+    w: float
+    p: float
+    floor: float
+    n: int
+
+
+def concordance_coefficient(x: FloatArray, y: FloatArray) -> FloatArray:
+    """CCC = 2 s_xy / (s_x² + s_y² + (x̄ − ȳ)²) along the last axis, with 1/n moments.
+
+    Lin (1989), Biometrics 45, 255.
+    """
+    mx, my = x.mean(axis=-1), y.mean(axis=-1)
+    cov = (x * y).mean(axis=-1) - mx * my
+    denominator = x.var(axis=-1) + y.var(axis=-1) + (mx - my) ** 2
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(2 * cov / denominator, dtype=np.float64)
+
+
+def concordance(
+    x: FloatArray,
+    y: FloatArray,
+    *,
+    interval: Literal["percentile", "bca"] = "bca",
+    level: float = 0.95,
+    n_bootstrap: int = 10_000,
+    seed: int = 0,
+) -> Concordance | None:
+    """Lin's CCC with an interval over resampled cells; None below 3 cells or without spread."""
+    n = len(x)
+    if n < 3 or (np.ptp(x) == 0 and np.ptp(y) == 0):
+        return None
+    # Moments are taken about a common centre: log10 P is near 5 with a spread near 0.1.
+    centre = float(x.mean())
+    x, y = x - centre, y - centre
+    value = float(concordance_coefficient(x, y))
+    rng = np.random.default_rng(seed)
+    drawn = rng.integers(0, n, size=(n_bootstrap, n))
+    resampled = concordance_coefficient(x[drawn], y[drawn])
+    resampled = resampled[np.isfinite(resampled)]
+    tail = 0.5 * (1 - level)
+    tails = (tail, 1 - tail)
+    if interval == "bca":
+        left_out = np.array([[j for j in range(n) if j != i] for i in range(n)])
+        jackknife = concordance_coefficient(x[left_out], y[left_out])
+        tails = bca_tails(value, resampled, jackknife, tail)
+    low, high = np.quantile(resampled, tails)
+    return Concordance(value, float(low), float(high), level, interval, n_bootstrap, n)
+
+
+def bca_tails(
+    value: float, resampled: FloatArray, jackknife: FloatArray, tail: float
+) -> tuple[float, float]:
+    """The two quantiles a bias-corrected accelerated interval reads off the resamples.
+
+    Efron (1987), J. Am. Stat. Assoc. 82, 171.
+    """
+    below = np.sum(resampled < value) + 0.5 * np.sum(resampled == value)
+    share = np.clip(below / len(resampled), 1 / len(resampled), 1 - 1 / len(resampled))
+    bias = float(stats.norm.ppf(share))
+    pull = jackknife.mean() - jackknife
+    spread = float(np.sum(pull**2)) ** 1.5
+    acceleration = float(np.sum(pull**3)) / (6 * spread) if spread > 0 else 0.0
+
+    def moved(q: float) -> float:
+        z = bias + float(stats.norm.ppf(q))
+        return float(stats.norm.cdf(bias + z / (1 - acceleration * z)))
+
+    return moved(tail), moved(1 - tail)
+
+
+def line(x: FloatArray, y: FloatArray) -> Line | None:
+    """OLS and the joint F = ((RSS₀ − RSS)/2) / (RSS/(n − 2)) of slope 1, intercept 0."""
+    n = len(x)
+    if n < 3 or np.ptp(x) == 0:
+        return None
+    fit = stats.linregress(x, y)
+    rss = float(np.sum((y - fit.intercept - fit.slope * x) ** 2))
+    restricted = float(np.sum((y - x) ** 2))
+    f = ((restricted - rss) / 2) / (rss / (n - 2)) if rss > 0 else float("inf")
+    return Line(
+        slope=float(fit.slope),
+        intercept=float(fit.intercept),
+        slope_se=float(fit.stderr),
+        f=float(f),
+        df_num=2,
+        df_den=n - 2,
+        p=float(stats.f.sf(f, 2, n - 2)),
+        rss_full=rss,
+        rss_restricted=restricted,
+    )
+
+
+def clustered_line(
+    x: FloatArray, y: FloatArray, prime: IntArray, level: float = 0.95
+) -> ClusteredLine | None:
+    """OLS slope with errors clustered by prime; None with fewer than 3 primes."""
+    clusters = len(np.unique(prime))
+    if clusters < 3 or len(x) < 4 or np.ptp(x) == 0:
+        return None
+    fit = sm.OLS(y, sm.add_constant(x)).fit(
+        cov_type="cluster", cov_kwds={"groups": prime}, use_t=True
+    )
+    df = clusters - 1
+    half = float(stats.t.ppf(0.5 + level / 2, df)) * float(fit.bse[1])
+    slope = float(fit.params[1])
+    return ClusteredLine(
+        slope=slope,
+        slope_se=float(fit.bse[1]),
+        low=slope - half,
+        high=slope + half,
+        level=level,
+        clusters=clusters,
+        df=df,
+        unreliable=clusters < RELIABLE_CLUSTERS,
+    )
+
+
+def theil_sen(x: FloatArray, y: FloatArray, level: float = 0.95) -> RobustSlope | None:
+    """Median of pairwise slopes. Sen (1968), J. Am. Stat. Assoc. 63, 1379."""
+    if len(x) < 3 or np.ptp(x) == 0:
+        return None
+    fit = stats.theilslopes(y, x, alpha=level)
+    return RobustSlope(
+        "theil_sen",
+        float(fit.slope),
+        float(fit.intercept),
+        float(fit.low_slope),
+        float(fit.high_slope),
+        level,
+    )
+
+
+def deming(x: FloatArray, y: FloatArray, level: float = 0.95) -> RobustSlope | None:
+    """Orthogonal regression: both coordinates are measured, with noise taken as equal.
+
+    b = (s_yy − s_xx + √((s_yy − s_xx)² + 4 s_xy²)) / 2 s_xy; interval by the jackknife.
+    Linnet (1990), Stat. Med. 9, 1463.
+    """
+    n = len(x)
+    if n < 4 or np.ptp(x) == 0:
+        return None
+    left_out = np.array([[j for j in range(n) if j != i] for i in range(n)])
+    slope = float(_deming_slope(x, y))
+    jackknife = _deming_slope(x[left_out], y[left_out])
+    if not (np.isfinite(slope) and np.all(np.isfinite(jackknife))):
+        return None
+    pseudo = n * slope - (n - 1) * jackknife
+    half = float(stats.t.ppf(0.5 + level / 2, n - 2) * pseudo.std(ddof=1) / np.sqrt(n))
+    intercept = float(y.mean() - slope * x.mean())
+    return RobustSlope("deming", slope, intercept, slope - half, slope + half, level)
+
+
+def _deming_slope(x: FloatArray, y: FloatArray) -> FloatArray:
+    dx = x - x.mean(axis=-1, keepdims=True)
+    dy = y - y.mean(axis=-1, keepdims=True)
+    sxx, syy, sxy = (dx * dx).sum(-1), (dy * dy).sum(-1), (dx * dy).sum(-1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        slope = (syy - sxx + np.sqrt((syy - sxx) ** 2 + 4 * sxy**2)) / (2 * sxy)
+    return np.asarray(slope, dtype=np.float64)
+
+
+def signed_rank(residual: FloatArray) -> SignedRank | None:
+    """Wilcoxon signed-rank of log10(P_onset/P_cross) against 0; None when all are zero.
+
+    n residuals of one sign give the smallest two-sided p there is, 2^(1 − n).
+    """
+    nonzero = int(np.sum(residual != 0))
+    if nonzero == 0:
+        return None
+    result = stats.wilcoxon(residual)
+    return SignedRank(
+        median_residual=float(np.median(residual)),
+        w=float(result.statistic),
+        p=float(result.pvalue),
+        floor=float(2.0 ** (1 - nonzero)),
+        n=len(residual),
+    )

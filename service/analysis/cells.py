@@ -1,0 +1,137 @@
+"""The table every hypothesis test works on: one row per cell, one prime at one setting.
+
+Columns of a cells frame: `p` (prime), `p_cross`, `p_onset` (parameters, NaN = none), `k_mem`
+(bits), one column per swept axis (number or text), `setting` (its label), `inherited` (from
+another suite), `seeds` (common to both kinds), `crossing_status`, `onset_status`, `at_floor`,
+`at_cap`, `p_onset_first4` (the onset on the first four common seeds). Only the first three are
+required; the rest serve the tests that need them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from service.analysis.crossing import Crossing, crossing
+from service.analysis.inputs import FirstPassages, FloatArray, GrokRuns, Units
+from service.analysis.onset import Onset, onset
+from service.errors import AnalysisError
+
+REQUIRED = ("p", "p_cross", "p_onset")
+FIRST_SEEDS = 4  # the smallest number of seeds any suite of the paper has
+
+AxisValue = float | int | str | bool
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """One prime at one setting of the swept axes, with its crossing and its onset."""
+
+    prime: int
+    setting: Mapping[str, AxisValue]
+    k_mem: float
+    crossing: Crossing
+    onset: Onset
+    onset_first4: Onset | None
+    inherited: bool = False
+
+    @property
+    def residual(self) -> float | None:
+        """log10(P_onset / P_cross), None when either is missing."""
+        if self.crossing.params is None or self.onset.params is None:
+            return None
+        return float(np.log10(self.onset.params / self.crossing.params))
+
+
+def make_cell(
+    prime: int,
+    setting: Mapping[str, AxisValue],
+    k_mem: float,
+    mem: FirstPassages,
+    grok: GrokRuns,
+    *,
+    method: str = "robust",
+    units: Units = "epochs",
+    n_resamples: int = 10_000,
+    level: float = 0.95,
+    seed: int = 0,
+    inherited: bool = False,
+) -> Cell:
+    """Crossing and onset of one cell, and the onset on its first four common seeds."""
+    found = crossing(
+        mem,
+        grok.generalisation(),
+        method=method,
+        units=units,
+        n_resamples=n_resamples,
+        level=level,
+        seed=seed,
+    )
+    few = grok.first_seeds(FIRST_SEEDS)
+    return Cell(
+        prime=prime,
+        setting=dict(setting),
+        k_mem=k_mem,
+        crossing=found,
+        onset=onset(grok, method=method, level=level),
+        onset_first4=onset(few, method=method, level=level)
+        if len(few) and len(few.seeds) < len(grok.seeds)
+        else None,
+        inherited=inherited,
+    )
+
+
+def setting_label(setting: Mapping[str, AxisValue]) -> str:
+    """`axis=value` pairs in the order given; empty for a suite that sweeps nothing."""
+    return ", ".join(f"{axis}={value}" for axis, value in setting.items())
+
+
+def cells_frame(cells: Iterable[Cell]) -> pd.DataFrame:
+    """The cells as the frame that the tests take."""
+    rows = []
+    for cell in cells:
+        seeds = min(cell.crossing.seeds)
+        first4 = cell.onset if cell.onset_first4 is None else cell.onset_first4
+        rows.append(
+            {
+                "p": cell.prime,
+                "p_cross": np.nan if cell.crossing.params is None else cell.crossing.params,
+                "p_onset": np.nan if cell.onset.params is None else cell.onset.params,
+                "k_mem": cell.k_mem,
+                **cell.setting,
+                "setting": setting_label(cell.setting),
+                "inherited": cell.inherited,
+                "seeds": seeds,
+                "crossing_status": cell.crossing.status,
+                "onset_status": cell.onset.status,
+                "at_floor": cell.onset.at_floor,
+                "at_cap": cell.onset.at_cap,
+                "p_onset_first4": np.nan if first4.params is None else first4.params,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def check_cells(cells: pd.DataFrame, axes: Iterable[str] = ()) -> None:
+    """Refuse a frame that lacks a column a test was asked to use."""
+    for name in (*REQUIRED, *axes):
+        if name not in cells.columns:
+            known = ", ".join(str(c) for c in cells.columns)
+            raise AnalysisError(f"cells: no column {name!r}; there are {known}")
+
+
+def usable(cells: pd.DataFrame) -> pd.DataFrame:
+    """Cells with both a crossing and an onset: those the pooled tests can use."""
+    pair = cells[["p_cross", "p_onset"]].to_numpy(dtype=np.float64)
+    keep = np.isfinite(pair).all(axis=1) & (pair > 0).all(axis=1)
+    return cells.loc[keep].reset_index(drop=True)
+
+
+def log_pair(cells: pd.DataFrame) -> tuple[FloatArray, FloatArray]:
+    """log10 P_cross and log10 P_onset of usable cells."""
+    x = np.log10(cells["p_cross"].to_numpy(dtype=np.float64))
+    y = np.log10(cells["p_onset"].to_numpy(dtype=np.float64))
+    return x, y

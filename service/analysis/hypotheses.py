@@ -1,0 +1,152 @@
+"""The whole test suite on a table of cells, in both conventions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from service.analysis.calibration import (
+    ClusteredLine,
+    Concordance,
+    Line,
+    RobustSlope,
+    SignedRank,
+    clustered_line,
+    concordance,
+    deming,
+    line,
+    signed_rank,
+    theil_sen,
+)
+from service.analysis.cells import check_cells, log_pair, usable
+from service.analysis.equivalence import Equivalence, tost
+from service.analysis.inputs import Method, check_method
+from service.analysis.nested import Sufficiency, sufficiency
+from service.analysis.rank import Kendall, Spearman, kendall, spearman
+from service.analysis.robustness import AxisTrend, Scale, robustness
+from service.analysis.within_setting import WithinSetting, within_setting
+
+
+@dataclass(frozen=True)
+class FirstFourSeeds:
+    """The calibration repeated with onsets on the first four common seeds.
+
+    The paper's onset moves with the number of seeds, so cells with different numbers are
+    compared on equal ones.
+    """
+
+    n: int
+    median_residual: float | None
+    line: Line | None
+
+
+@dataclass(frozen=True)
+class HypothesisTests:
+    """Pooled tests and the within-setting table; a test that the cells cannot carry is None.
+
+    `n` cells of `n_total` have both a crossing and an onset; the fields from `clustered` on
+    are None or empty in the paper's convention.
+    """
+
+    method: Method
+    axes: tuple[str, ...]
+    n: int
+    n_total: int
+    n_inherited: int
+    n_at_floor: int
+    n_at_cap: int
+    spearman: Spearman | None
+    kendall: Kendall | None
+    ccc: Concordance | None
+    line: Line | None
+    wilcoxon: SignedRank | None
+    nested: Sufficiency | None
+    robustness: tuple[AxisTrend, ...]
+    within: tuple[WithinSetting, ...]
+    clustered: ClusteredLine | None
+    theil_sen: RobustSlope | None
+    deming: RobustSlope | None
+    equivalence: Equivalence | None
+    first_four: FirstFourSeeds | None
+
+
+def hypothesis_tests(
+    cells: pd.DataFrame,
+    axes: Sequence[str],
+    *,
+    method: str = "robust",
+    n_resamples: int = 10_000,
+    level: float = 0.95,
+    seed: int = 0,
+    scales: Mapping[str, Scale] | None = None,
+) -> HypothesisTests:
+    """Rank, calibration, sufficiency, robustness and within-setting tests of a suite's cells.
+
+    `axes` are the swept axes (columns of `cells`), a prime column `p` among them if wanted.
+    """
+    chosen = check_method(method)
+    check_cells(cells, axes)
+    good = usable(cells)
+    x, y = log_pair(good)
+    robust = chosen == "robust"
+    prime = good["p"].to_numpy(dtype=np.int64)
+    clustered = clustered_line(x, y, prime, level) if robust else None
+    own_line = line(x, y)
+    return HypothesisTests(
+        method=chosen,
+        axes=tuple(axes),
+        n=len(good),
+        n_total=len(cells),
+        n_inherited=_count(good, "inherited"),
+        n_at_floor=_count(good, "at_floor"),
+        n_at_cap=_count(good, "at_cap"),
+        spearman=spearman(x, y, n_permutations=n_resamples, seed=seed),
+        kendall=kendall(x, y),
+        ccc=concordance(
+            x,
+            y,
+            interval="bca" if robust else "percentile",
+            level=level,
+            n_bootstrap=n_resamples,
+            seed=seed,
+        ),
+        line=own_line,
+        wilcoxon=signed_rank(y - x),
+        nested=sufficiency(good, axes, method=chosen),
+        robustness=robustness(good, axes, scales=scales) if len(good) else (),
+        within=within_setting(cells, axes),
+        clustered=clustered,
+        theil_sen=theil_sen(x, y, level) if robust else None,
+        deming=deming(x, y, level) if robust else None,
+        equivalence=_slope_equivalence(own_line, clustered, len(prime)) if robust else None,
+        first_four=_first_four(good) if robust else None,
+    )
+
+
+def _count(cells: pd.DataFrame, column: str) -> int:
+    return int(cells[column].sum()) if column in cells.columns else 0
+
+
+def _slope_equivalence(
+    ols: Line | None, clustered: ClusteredLine | None, n: int
+) -> Equivalence | None:
+    """Errors clustered by prime where primes repeat; plain ones where each is one cell."""
+    if clustered is not None and clustered.clusters < n:
+        return tost(clustered.slope, clustered.slope_se, clustered.df, errors="clustered by prime")
+    if ols is None:
+        return None
+    return tost(ols.slope, ols.slope_se, ols.df_den, errors="ols")
+
+
+def _first_four(good: pd.DataFrame) -> FirstFourSeeds | None:
+    if "p_onset_first4" not in good.columns or "seeds" not in good.columns:
+        return None
+    if good["seeds"].nunique() < 2:
+        return None
+    equal = usable(good.assign(p_onset=good["p_onset_first4"]))
+    x, y = log_pair(equal)
+    median = float(np.median(y - x)) if len(equal) else None
+    return FirstFourSeeds(len(equal), median, line(x, y))

@@ -1,0 +1,200 @@
+"""Sufficiency: does P_cross say more about P_onset than simpler predictors do?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from service.analysis.cells import log_pair
+from service.analysis.design import (
+    Design,
+    axis_design,
+    empty_design,
+    full_rank,
+    numeric_design,
+    variance_inflation,
+)
+from service.analysis.inputs import FloatArray, Method, check_method
+
+CROSSING = "log10(p_cross)"
+LOG_PRIME = "log10(p)"
+LOG_COMPLEXITY = "log10(k_mem)"
+COLLINEAR_VIF = 10.0
+
+
+@dataclass(frozen=True)
+class Model:
+    """One OLS model of log10 P_onset.
+
+    `loo_rmse` is the leave-one-out prediction error (dex); `aicc` and `loo_rmse` are None
+    without the degrees of freedom they need, as is `r2_adj`. `vif` maps predictors to their
+    variance inflation; `dropped` names columns that add nothing to the rank.
+    """
+
+    name: str
+    predictors: tuple[str, ...]
+    dropped: tuple[str, ...]
+    n: int
+    df: int
+    rss: float
+    r2: float
+    r2_adj: float | None
+    aicc: float | None
+    loo_rmse: float | None
+    vif: dict[str, float]
+
+    @property
+    def collinear(self) -> bool:
+        return any(v > COLLINEAR_VIF for v in self.vif.values())
+
+
+@dataclass(frozen=True)
+class NestedTest:
+    """F-test of a larger model against a smaller one inside it."""
+
+    larger: str
+    smaller: str
+    testable: bool
+    reason: str
+    f: float | None
+    df_num: int
+    df_den: int
+    p: float | None
+
+
+@dataclass(frozen=True)
+class Sufficiency:
+    """Nested models and their tests; `log_prime_span` is the spread of log10 p over cells.
+
+    M0 intercept; M1 P_cross; M2 the baselines (robust: log p, log K_mem and the swept axes;
+    paper: the axes); M3 both. robust adds MP = {log p} and MK = {log K_mem} alone and each
+    with P_cross.
+    """
+
+    method: Method
+    models: dict[str, Model]
+    tests: dict[str, NestedTest]
+    log_prime_span: float
+    notes: tuple[str, ...]
+
+
+def sufficiency(
+    cells: pd.DataFrame, axes: Sequence[str], *, method: str = "robust"
+) -> Sufficiency | None:
+    """Compare the nested models on usable cells; None below 3 cells.
+
+    paper counts every column as a degree of freedom, a constant one too; robust drops columns
+    without rank and says `not testable` where nothing is left to test.
+    """
+    chosen = check_method(method)
+    if len(cells) < 3:
+        return None
+    x, y = log_pair(cells)
+    own = numeric_design(CROSSING, x)
+    designs = (
+        _paper_designs(cells, axes, own) if chosen == "paper" else _robust_designs(cells, axes, own)
+    )
+    models = {name: _fit(name, design, y, chosen) for name, design in designs.items()}
+    pairs = [("M1", "M0"), ("M3", "M2"), ("M3", "M1")]
+    pairs += [(b + "+", b) for b in ("MP", "MK") if b in models]
+    tests = {f"{a}_vs_{b}": _test(models[a], models[b]) for a, b in pairs}
+    log_p = np.log10(cells["p"].to_numpy(dtype=np.float64))
+    span = float(np.ptp(log_p))
+    return Sufficiency(chosen, models, tests, span, _notes(models, span, chosen))
+
+
+def _paper_designs(cells: pd.DataFrame, axes: Sequence[str], own: Design) -> dict[str, Design]:
+    swept = axis_design(cells, axes)
+    return {"M0": empty_design(len(cells)), "M1": own, "M2": swept, "M3": own + swept}
+
+
+def _robust_designs(cells: pd.DataFrame, axes: Sequence[str], own: Design) -> dict[str, Design]:
+    log_p = numeric_design(LOG_PRIME, np.log10(cells["p"].to_numpy(dtype=np.float64)))
+    baselines = log_p
+    designs = {"M0": empty_design(len(cells)), "M1": own, "MP": log_p, "MP+": own + log_p}
+    if "k_mem" in cells.columns and np.all(np.isfinite(cells["k_mem"].to_numpy(dtype=float))):
+        log_k = numeric_design(LOG_COMPLEXITY, np.log10(cells["k_mem"].to_numpy(dtype=float)))
+        baselines = baselines + log_k
+        designs |= {"MK": log_k, "MK+": own + log_k}
+    # log p is already a baseline; p itself would only blur what it tests.
+    baselines = baselines + axis_design(cells, [a for a in axes if a != "p"])
+    return designs | {"M2": baselines, "M3": baselines + own}
+
+
+def _fit(name: str, design: Design, y: FloatArray, method: Method) -> Model:
+    dropped: tuple[str, ...] = ()
+    if method == "robust":
+        design, dropped = full_rank(design)
+    n, k = len(y), len(design.names)
+    matrix = design.with_intercept()
+    beta = np.linalg.lstsq(matrix, y, rcond=None)[0]
+    residual = y - matrix @ beta
+    rss = float(residual @ residual)
+    tss = float(np.sum((y - y.mean()) ** 2))
+    df = n - 1 - k
+    r2 = 1 - rss / tss if tss > 0 and k else 0.0
+    return Model(
+        name=name,
+        predictors=design.names,
+        dropped=dropped,
+        n=n,
+        df=df,
+        rss=rss,
+        r2=r2,
+        r2_adj=1 - (1 - r2) * (n - 1) / df if df > 0 else None,
+        aicc=_aicc(n, k, rss),
+        loo_rmse=_leave_one_out(matrix, residual),
+        vif=variance_inflation(design) if k > 1 else dict.fromkeys(design.names, 1.0),
+    )
+
+
+def _aicc(n: int, k: int, rss: float) -> float | None:
+    """n log(RSS/n) + 2q + 2q(q + 1)/(n − q − 1), q = k + intercept + variance."""
+    q = k + 2
+    if n - q - 1 <= 0:
+        return None
+    return n * float(np.log(max(rss / n, 1e-300))) + 2 * q + 2 * q * (q + 1) / (n - q - 1)
+
+
+def _leave_one_out(matrix: FloatArray, residual: FloatArray) -> float | None:
+    """RMS of e_i / (1 − h_ii): the errors of predicting each cell from the others."""
+    basis, _ = np.linalg.qr(matrix)
+    free = 1 - np.sum(basis**2, axis=1)
+    if np.any(free < 1e-10):
+        return None
+    return float(np.sqrt(np.mean((residual / free) ** 2)))
+
+
+def _test(larger: Model, smaller: Model) -> NestedTest:
+    df_num, df_den = smaller.df - larger.df, larger.df
+    reason = ""
+    if df_num <= 0:
+        reason = f"{larger.name} adds no column of its own to {smaller.name}"
+    elif df_den <= 0:
+        reason = f"{larger.name} leaves no degrees of freedom on {larger.n} cells"
+    if reason:
+        return NestedTest(larger.name, smaller.name, False, reason, None, df_num, df_den, None)
+    gain = max(smaller.rss - larger.rss, 0.0)
+    f = (gain / df_num) / (larger.rss / df_den) if larger.rss > 0 else float("inf")
+    p = float(stats.f.sf(f, df_num, df_den))
+    return NestedTest(larger.name, smaller.name, True, "", f, df_num, df_den, p)
+
+
+def _notes(models: dict[str, Model], span: float, method: Method) -> tuple[str, ...]:
+    if method == "paper":
+        return ()
+    notes = []
+    if models["M3"].collinear:
+        worst = max(models["M3"].vif.values())
+        notes.append(
+            f"predictors are nearly collinear (VIF up to {worst:.0f}): log10 p spans only "
+            f"{span:.3f} dex, so their separate contributions are hardly identified"
+        )
+    for model in models.values():
+        if model.dropped:
+            notes.append(f"{model.name}: left out without rank: {', '.join(model.dropped)}")
+    return tuple(notes)
