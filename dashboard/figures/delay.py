@@ -1,0 +1,262 @@
+"""Delay and speeds against P in one cell: the paper's first figure, with its uncertainty."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from dashboard.figures.caption import Meta, answer_caption, bits_text
+from dashboard.figures.crossing_words import notes, readings, summary, title
+from dashboard.figures.regime_strip import regime_shapes
+from dashboard.figures.theme import (
+    COLOURS,
+    Figure,
+    Trace,
+    band,
+    figure,
+    layout,
+    linear_axis,
+    log_axis,
+    span,
+    vertical,
+    width_colour,
+)
+from dashboard.numbers import people
+from service.answers.crossing import CrossingAnswer
+from service.answers.delay import DelayAnswer
+from service.answers.regimes import RegimesAnswer
+from service.answers.speeds import SpeedPoint, SpeedsAnswer
+
+# `meta` of a trace or shape: small multiples leave out what is marked as detail.
+DETAIL = "detail"
+
+
+def delay_figure(
+    delay: DelayAnswer, crossing: CrossingAnswer, speeds: SpeedsAnswer, regimes: RegimesAnswer
+) -> Figure:
+    """Delays (left axis) and both speeds (right axis, log) of one cell over log P.
+
+    All four answers are of the same cell at the same revision and conventions.
+    """
+    speed_points = (*speeds.t_mem, *speeds.t_gen)
+    widths = sorted({p.width for p in delay.points} | {p.width for p in speed_points})
+    low, high = span([p.params for p in delay.points] + [p.params for p in speed_points])
+    times = [s.value or s.last for p in speed_points for s in p.values]
+    t_low, t_high = span(times, margin=0.08)
+    data = [
+        *_speed_traces("T_gen", "gen", speeds.t_gen, crossing),
+        *_speed_traces("T_mem", "mem", speeds.t_mem, crossing),
+        *_delay_traces(delay, widths),
+    ]
+    largest = max((p.delay for p in delay.points), default=1.0) or 1.0
+    units = crossing.units
+    frame = layout(
+        _meta(delay, crossing, speeds),
+        xaxis=log_axis("parameters P", low, high),
+        yaxis=linear_axis(
+            "generalisation delay ΔE (epochs)",
+            range=[-0.03 * largest, 1.12 * largest],
+            tickformat=",d",
+        ),
+        yaxis2=log_axis(
+            f"{units} to memorise or generalise",
+            t_low,
+            t_high,
+            overlaying="y",
+            side="right",
+            showgrid=False,
+        ),
+        shapes=[*regime_shapes(regimes, low, high), *_marks(crossing, low, high)],
+        annotations=_labels(crossing, low, high),
+        margin={"l": 64, "r": 70, "t": 58, "b": 92},
+    )
+    return figure(data, frame)
+
+
+def _speed_traces(
+    name: str, role: str, points: Sequence[SpeedPoint], crossing: CrossingAnswer
+) -> list[Trace]:
+    """The curve over widths, the band from the fastest to the slowest seed, and open ends."""
+    if not points:
+        return []
+    centre = [p.mean_reached if crossing.method == "paper" else p.median for p in points]
+    params = [p.params for p in points]
+    seeds = [[s.last if s.value is None else s.value for s in p.values] for p in points]
+    fastest, slowest = [min(s) for s in seeds], [max(s) for s in seeds]
+    label = f"{name[0]}<sub>{name[2:]}</sub>"
+    shared = {"yaxis": "y2", "legendgroup": name}
+    band_trace: Trace = {
+        "type": "scatter",
+        "mode": "lines",
+        "name": f"{label} fastest to slowest seed",
+        "x": params + params[::-1],
+        "y": slowest + fastest[::-1],
+        "fill": "toself",
+        "fillcolor": COLOURS[f"{role}_band"],
+        "line": {"width": 0},
+        "hoverinfo": "skip",
+        "showlegend": False,
+        **shared,
+    }
+    word = "memorise" if role == "mem" else "generalise"
+    curve: Trace = {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": f"{label}: {crossing.units} to {word}",
+        "x": params,
+        "y": centre,
+        "connectgaps": False,
+        "line": {"color": COLOURS[role], "width": 2.5},
+        "marker": {"color": COLOURS[role], "size": 4},
+        "customdata": [[p.width, p.reached, p.seeds] for p in points],
+        "hovertemplate": f"{label} %{{y:,.0f}} {crossing.units}<br>P %{{x:,}} · "
+        "d %{customdata[0]}<br>%{customdata[1]} of %{customdata[2]} seeds reached it"
+        "<extra></extra>",
+        **shared,
+    }
+    return [band_trace, curve, *_open_ends(label, role, points, centre, shared)]
+
+
+def _open_ends(
+    label: str,
+    role: str,
+    points: Sequence[SpeedPoint],
+    centre: Sequence[float | None],
+    shared: dict[str, Any],
+) -> list[Trace]:
+    """Arrows where the centre lies above the last epoch trained: not reached, never a value."""
+    unreached = [p for p, c in zip(points, centre, strict=True) if c is None and p.values]
+    if not unreached:
+        return []
+    return [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": f"{label} not reached",
+            "x": [p.params for p in unreached],
+            "y": [max(s.last for s in p.values) for p in unreached],
+            "marker": {"symbol": "arrow-up", "size": 9, "color": COLOURS[role]},
+            "customdata": [[p.width, p.reached, p.seeds] for p in unreached],
+            "hovertemplate": f"{label} above %{{y:,.0f}}: not reached<br>P %{{x:,}} · "
+            "d %{customdata[0]}<br>%{customdata[1]} of %{customdata[2]} seeds reached it"
+            "<extra></extra>",
+            "showlegend": False,
+            **shared,
+        }
+    ]
+
+
+def _delay_traces(delay: DelayAnswer, widths: Sequence[int]) -> list[Trace]:
+    """One faint point a run and one strong point a width, coloured by width."""
+    points = delay.points
+    per_seed: Trace = {
+        "type": "scattergl",
+        "mode": "markers",
+        "name": "ΔE of each seed",
+        "meta": DETAIL,
+        "x": [p.params for p in points],
+        "y": [p.delay for p in points],
+        "marker": {
+            **width_colour([p.width for p in points], bar=False, all_widths=widths),
+            "size": 5,
+            "opacity": 0.45,
+            "symbol": ["triangle-up" if p.censored else "circle" for p in points],
+        },
+        "customdata": [[p.run, p.width, p.seed, "at least " if p.censored else ""] for p in points],
+        "hovertemplate": "ΔE %{customdata[3]}%{y:,d} epochs<br>P %{x:,} · d %{customdata[1]} · "
+        "seed %{customdata[2]}<extra></extra>",
+    }
+    minimum: Trace = {
+        "type": "scattergl",
+        "mode": "markers",
+        "name": "least ΔE over seeds",
+        "x": [p.params for p in delay.minimum],
+        "y": [p.minimum for p in delay.minimum],
+        "marker": {
+            **width_colour([p.width for p in delay.minimum], bar=True, all_widths=widths),
+            "size": 10,
+            "line": {"width": 1, "color": COLOURS["outline"]},
+        },
+        "customdata": [[p.width, p.positive, p.seeds] for p in delay.minimum],
+        "hovertemplate": "least ΔE %{y:,d} epochs<br>P %{x:,} · d %{customdata[0]}<br>"
+        "%{customdata[1]} of %{customdata[2]} seeds delayed<extra></extra>",
+    }
+    return [per_seed, minimum]
+
+
+def _marks(crossing: CrossingAnswer, low: float, high: float) -> list[dict[str, Any]]:
+    """Crosshair with its band at P_cross, and lines at P_onset and P_mem."""
+    shapes: list[dict[str, Any]] = []
+    cross, onset = crossing.p_cross, crossing.p_onset
+    if cross.level is not None:
+        ends = max(cross.low or low, low), min(cross.high or high, high)
+        shapes.append(band(*ends, COLOURS["cross_band"]))
+    if onset.low is not None and onset.high is not None:
+        shapes.append(
+            band(max(onset.low, low), min(onset.high, high), COLOURS["onset_band"], y1=0.06)
+        )
+    if low <= crossing.p_mem <= high:
+        shapes.append(vertical(crossing.p_mem, COLOURS["p_mem"], "dot"))
+    if onset.estimate is not None:
+        shapes.append(vertical(onset.estimate, COLOURS["onset"], "solid"))
+    if cross.estimate is not None:
+        shapes.append(vertical(cross.estimate, COLOURS["cross"], "dash"))
+        if crossing.epochs is not None:
+            shapes.append(_level_line(crossing.epochs))
+    return shapes
+
+
+def _level_line(epochs: float) -> dict[str, Any]:
+    return {
+        "type": "line",
+        "xref": "paper",
+        "yref": "y2",
+        "x0": 0,
+        "x1": 1,
+        "y0": epochs,
+        "y1": epochs,
+        "line": {"color": COLOURS["cross"], "width": 1, "dash": "dash"},
+        "layer": "above",
+    }
+
+
+def _labels(crossing: CrossingAnswer, low: float, high: float) -> list[dict[str, Any]]:
+    """Names above the lines, one lane each, so that close ones stay readable."""
+    marks = (
+        ("P<sub>mem</sub>", crossing.p_mem, "p_mem", 0),
+        ("P<sub>onset</sub>", crossing.p_onset.estimate, "onset", 1),
+        ("P<sub>cross</sub>", crossing.p_cross.estimate, "cross", 2),
+    )
+    return [
+        {
+            "xref": "x",
+            "yref": "paper",
+            "x": math.log10(value),  # annotations on a log axis go by the logarithm
+            "y": 1.0,
+            "yshift": 10 + 16 * lane,
+            "text": f"{name} {people(value)}",
+            "showarrow": False,
+            "font": {"size": 12, "color": COLOURS[role]},
+        }
+        for name, value, role, lane in marks
+        if value is not None and low <= value <= high
+    ]
+
+
+def _meta(delay: DelayAnswer, crossing: CrossingAnswer, speeds: SpeedsAnswer) -> Meta:
+    meta: Meta = {
+        "title": title(crossing),
+        "summary": summary(crossing),
+        "caption": answer_caption(crossing, bits_text(speeds.c_model)),
+        "readings": readings(crossing),
+        "notes": notes(crossing, delay),
+        "sources": [
+            {"label": "delays", "route": "/delay"},
+            {"label": "speeds", "route": "/speeds"},
+            {"label": "crossing", "route": "/crossing"},
+        ],
+    }
+    if not delay.points and not speeds.t_mem and not speeds.t_gen:
+        meta["empty"] = "No run of this cell has finished yet."
+    return meta

@@ -1,0 +1,189 @@
+"""Colours, axes and the frame that all figures share."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from dashboard.numbers import people
+from dashboard.page import STATIC_DIR
+
+Figure = dict[str, Any]
+Trace = dict[str, Any]
+
+COLOURS: Mapping[str, str] = json.loads((STATIC_DIR / "palette.json").read_text())["light"]
+FONT = "Inter, ui-sans-serif, system-ui, sans-serif"
+
+# Small models pale, large ones deep: the sequence the paper uses for width.
+CREST = [[i / 5, COLOURS[f"crest_{i}"]] for i in range(6)]
+SERIES = tuple(COLOURS[f"series_{i}"] for i in range(8))
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "pentagon", "star")
+
+_STEPS = {1: (1,), 2: (1, 3), 3: (1, 2, 5)}
+
+
+def log_ticks(low: float, high: float) -> tuple[list[float], list[str]]:
+    """Round values of 1, 2, 5 · 10^k inside [low, high], thinned out over many decades."""
+    decades = math.log10(high / low)
+    steps = _STEPS[3 if decades <= 3 else 2 if decades <= 5 else 1]
+    values = [
+        step * 10.0**k
+        for k in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        for step in steps
+    ]
+    inside = [v for v in values if low <= v <= high]
+    return inside, [people(v) for v in inside]
+
+
+def span(values: Iterable[float], *, margin: float = 0.04) -> tuple[float, float]:
+    """Smallest and largest positive value with a margin, a share of their log range."""
+    positive = [v for v in values if v > 0 and math.isfinite(v)]
+    if not positive:
+        return 1.0, 10.0
+    low, high = math.log10(min(positive)), math.log10(max(positive))
+    pad = max(margin * (high - low), 0.02)
+    return float(10 ** (low - pad)), float(10 ** (high + pad))
+
+
+def log_axis(title: str, low: float, high: float, **more: Any) -> dict[str, Any]:
+    """A logarithmic axis with ticks that people read."""
+    values, labels = log_ticks(low, high)
+    return _axis(title) | {
+        "type": "log",
+        "range": [math.log10(low), math.log10(high)],
+        "tickvals": values,
+        "ticktext": labels,
+        **more,
+    }
+
+
+def linear_axis(title: str, **more: Any) -> dict[str, Any]:
+    return _axis(title) | {"type": "linear", "tickformat": ",~r", **more}
+
+
+def _axis(title: str) -> dict[str, Any]:
+    return {
+        "title": {"text": title, "font": {"size": 13, "color": COLOURS["muted"]}, "standoff": 12},
+        "gridcolor": COLOURS["grid"],
+        "linecolor": COLOURS["axis"],
+        "tickcolor": COLOURS["axis"],
+        "tickfont": {"size": 12, "color": COLOURS["muted"]},
+        "zeroline": False,
+        "showline": True,
+        "ticks": "outside",
+        "ticklen": 4,
+        "automargin": True,
+    }
+
+
+def layout(meta: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """The frame: quiet background, legend below, and the words that belong to the figure."""
+    return {
+        "font": {"family": FONT, "size": 13, "color": COLOURS["ink"]},
+        "paper_bgcolor": COLOURS["paper"],
+        "plot_bgcolor": COLOURS["paper"],
+        "margin": {"l": 64, "r": 24, "t": 16, "b": 48},
+        "hovermode": "closest",
+        "hoverlabel": {
+            "bgcolor": COLOURS["surface"],
+            "bordercolor": COLOURS["axis"],
+            "font": {"family": FONT, "size": 12, "color": COLOURS["ink"]},
+            "align": "left",
+        },
+        "legend": {
+            "orientation": "h",
+            "x": 0,
+            "xanchor": "left",
+            "y": -0.16,
+            "yanchor": "top",
+            "font": {"size": 12, "color": COLOURS["muted"]},
+            "itemsizing": "constant",
+            "bgcolor": "rgba(0,0,0,0)",
+        },
+        "dragmode": "zoom",
+        "meta": dict(meta),
+    } | more
+
+
+def figure(data: Sequence[Trace], frame: Mapping[str, Any]) -> Figure:
+    return {"data": list(data), "layout": dict(frame)}
+
+
+def width_colour(widths: Sequence[int], *, bar: bool, all_widths: Sequence[int]) -> dict[str, Any]:
+    """Marker settings that colour by width on the crest scale, spread in log2 d."""
+    low, high = (min(all_widths), max(all_widths)) if all_widths else (1, 2)
+    bounds = [math.log2(low), math.log2(max(high, low + 1))]
+    marker: dict[str, Any] = {
+        "color": [math.log2(w) for w in widths],
+        "colorscale": CREST,
+        "cmin": bounds[0],
+        "cmax": bounds[1],
+        "showscale": bar,
+    }
+    if bar:
+        shown = _width_ticks(sorted(set(all_widths)))
+        marker["colorbar"] = {
+            "title": {
+                "text": "width d",
+                "side": "top",
+                "font": {"size": 11, "color": COLOURS["muted"]},
+            },
+            "orientation": "h",
+            "x": 1,
+            "xanchor": "right",
+            "y": -0.155,
+            "yanchor": "top",
+            "len": 0.34,
+            "thickness": 8,
+            "outlinewidth": 0,
+            "tickvals": [math.log2(w) for w in shown],
+            "ticktext": [str(w) for w in shown],
+            "tickfont": {"size": 11, "color": COLOURS["muted"]},
+        }
+    return marker
+
+
+def _width_ticks(widths: Sequence[int], most: int = 5) -> list[int]:
+    """Up to five of the widths, about evenly spread in log2."""
+    if len(widths) <= most:
+        return list(widths)
+    low, high = math.log2(widths[0]), math.log2(widths[-1])
+    wanted = [low + (high - low) * i / (most - 1) for i in range(most)]
+    return sorted({_nearest(widths, at) for at in wanted})
+
+
+def _nearest(widths: Sequence[int], log2_width: float) -> int:
+    return min(widths, key=lambda width: abs(math.log2(width) - log2_width))
+
+
+def vertical(x: float, colour: str, dash: str, width: float = 1.5) -> dict[str, Any]:
+    """A line over the whole height at x."""
+    return {
+        "type": "line",
+        "xref": "x",
+        "yref": "paper",
+        "x0": x,
+        "x1": x,
+        "y0": 0,
+        "y1": 1,
+        "line": {"color": colour, "width": width, "dash": dash},
+        "layer": "above",
+    }
+
+
+def band(low: float, high: float, colour: str, *, y0: float = 0, y1: float = 1) -> dict[str, Any]:
+    """A filled band between two x over a share of the height."""
+    return {
+        "type": "rect",
+        "xref": "x",
+        "yref": "paper",
+        "x0": low,
+        "x1": high,
+        "y0": y0,
+        "y1": y1,
+        "fillcolor": colour,
+        "line": {"width": 0},
+        "layer": "below",
+    }

@@ -1,0 +1,114 @@
+"""The delay figure shows the cell's runs, both speeds and the crossing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import plotly.graph_objects as go
+import pytest
+from fixtures.made_up_answers import CAP, SEEDS, WIDTHS, Cell, params
+
+from dashboard.figures.delay import delay_figure
+from dashboard.figures.theme import Figure
+
+
+@pytest.fixture
+def drawn(cell: Cell) -> Figure:
+    return delay_figure(cell.delay, cell.crossing, cell.speeds, cell.regimes)
+
+
+def trace(figure: Figure, name: str) -> dict[str, Any]:
+    return next(t for t in figure["data"] if t["name"].startswith(name))
+
+
+def test_plotly_accepts_the_figure_and_it_survives_json(drawn: Figure) -> None:
+    go.Figure(json.loads(json.dumps(drawn, allow_nan=False)))
+
+
+def test_every_seed_is_a_point_and_every_width_a_minimum(drawn: Figure, cell: Cell) -> None:
+    assert len(trace(drawn, "ΔE of each seed")["x"]) == len(WIDTHS) * len(SEEDS)
+    minimum = trace(drawn, "least ΔE")
+    assert minimum["x"] == [params(w) for w in WIDTHS]
+    assert minimum["y"] == [p.minimum for p in cell.delay.minimum]
+
+
+def test_a_censored_delay_is_marked_as_a_lower_bound(drawn: Figure, cell: Cell) -> None:
+    seeds = trace(drawn, "ΔE of each seed")
+    marked = [s for s, p in zip(seeds["marker"]["symbol"], cell.delay.points, strict=True)]
+    assert marked.count("triangle-up") == sum(p.censored for p in cell.delay.points) == 1
+
+
+def test_an_unreached_speed_is_a_gap_with_an_arrow_not_a_value(drawn: Figure) -> None:
+    curve = trace(drawn, "T<sub>mem</sub>: epochs")
+    assert curve["y"][0] is None
+    arrow = trace(drawn, "T<sub>mem</sub> not reached")
+    assert (arrow["x"], arrow["y"]) == ([params(WIDTHS[0])], [CAP])
+
+
+def test_the_band_reaches_from_the_fastest_to_the_slowest_seed(drawn: Figure, cell: Cell) -> None:
+    band = trace(drawn, "T<sub>gen</sub> fastest")
+    values = [[s.value for s in p.values] for p in cell.speeds.t_gen]
+    assert band["y"][: len(WIDTHS)] == [max(v) for v in values]  # type: ignore[type-var]
+    assert band["y"][len(WIDTHS) :] == [min(v) for v in reversed(values)]  # type: ignore[type-var]
+
+
+def test_the_crosshair_stands_at_the_crossing(drawn: Figure, cell: Cell) -> None:
+    dashed = [s for s in drawn["layout"]["shapes"] if s["line"].get("dash") == "dash"]
+    assert {s["x0"] for s in dashed} == {cell.crossing.p_cross.estimate, 0}
+    assert cell.crossing.epochs in {s["y0"] for s in dashed}
+
+
+def test_the_interval_is_shaded_between_its_ends(drawn: Figure, cell: Cell) -> None:
+    cross = cell.crossing.p_cross
+    assert (cross.low, cross.high) in {(s["x0"], s["x1"]) for s in drawn["layout"]["shapes"]}
+
+
+def test_regimes_meet_half_way_between_widths(drawn: Figure) -> None:
+    full = [
+        s
+        for s in drawn["layout"]["shapes"]
+        if s["type"] == "rect" and s["y0"] == 0 and s["y1"] == 1
+    ]
+    ends = [s["x1"] for s in full if s["x1"] < params(WIDTHS[-1])]
+    assert any(params(a) < e < params(b) for e in ends for a, b in [(40, 48), (48, 64), (64, 96)])
+
+
+def test_the_figure_says_suite_revision_method_and_n(drawn: Figure) -> None:
+    caption = drawn["layout"]["meta"]["caption"]
+    for part in ("suite central", "revision 7", "method robust", "n = 48 runs", "online clock"):
+        assert part in caption
+
+
+def test_the_readings_are_for_people(drawn: Figure) -> None:
+    cross = drawn["layout"]["meta"]["readings"][0]
+    assert cross["term"] == "P_cross"
+    assert cross["value"].endswith("k")
+    assert cross["detail"].startswith("95 % CI ")
+
+
+def test_without_a_crossing_there_is_no_crosshair_and_the_reason_is_said(cell: Cell) -> None:
+    nowhere = replace(
+        cell.crossing,
+        status="mem_always_slower",
+        epochs=None,
+        roots=(),
+        residual=None,
+        p_cross=replace(cell.crossing.p_cross, estimate=None, low=None, high=None, level=None),
+    )
+    figure = delay_figure(cell.delay, nowhere, cell.speeds, cell.regimes)
+    assert not [s for s in figure["layout"]["shapes"] if s["line"].get("dash") == "dash"]
+    notes = [n["text"] for n in figure["layout"]["meta"]["notes"]]
+    assert any("slower at every measured width" in text for text in notes)
+
+
+def test_a_cell_without_runs_says_so(cell: Cell) -> None:
+    figure = delay_figure(
+        replace(cell.delay, points=(), minimum=()),
+        cell.crossing,
+        replace(cell.speeds, t_mem=(), t_gen=()),
+        replace(cell.regimes, points=()),
+    )
+    go.Figure(figure)
+    assert "No run" in figure["layout"]["meta"]["empty"]
