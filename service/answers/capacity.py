@@ -5,9 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+import pandas as pd
 from pydantic import Field
+from sqlalchemy import Connection
 
-from service.answers.making import BitsPerParameter, Method, Setting
+from service.analysis import ANALYSIS_VERSION
+from service.analysis.capacity import Capacity, Plateau
+from service.answers.bits import (
+    MATCHED,
+    PREFERRED,
+    bits_per_parameter,
+    capacity_inputs,
+    capacity_runs,
+    fitted_capacity,
+    read_capacity,
+)
+from service.answers.cell import plain, sortable
+from service.answers.making import BitsPerParameter, Method, Setting, SettingValue, finite
+from service.answers.question import Question, put
+from service.answers.reading import SuiteRecord, read_runs
+from service.answers.refusals import Ambiguous, NotEnough, Refusal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,3 +89,113 @@ class CapacityAnswer:
     p_mem: tuple[PrimeThreshold, ...]
     missing: int
     analysis_version: int
+
+
+def capacity(connection: Connection, question: Question) -> CapacityAnswer:
+    """Capacity curves and C_model of the setting asked about."""
+    suite, convention = put(connection, question)
+    runs = read_capacity(connection, suite)
+    values = _one_setting(suite, runs, question)
+    method, level = convention.method, convention.level
+    fitted = fitted_capacity(runs, values, method, level)
+    chosen = capacity_runs(runs, values)
+    c_model = bits_per_parameter(connection, suite, values, method, level)
+    inputs = capacity_inputs(chosen)
+    structured = read_runs(connection, suite)
+    return CapacityAnswer(
+        suite=suite.name,
+        revision=suite.revision,
+        setting={name: values[name] for name in _swept(runs)},
+        method=method,
+        prime=None if inputs is None else int(inputs.vocabulary) - 2,
+        vocabulary=None if inputs is None else inputs.vocabulary,
+        widths=() if fitted is None else tuple(_width(p, chosen) for p in fitted.plateaus),
+        fit=None if fitted is None else _fit(fitted),
+        c_model=c_model,
+        p_mem=_thresholds(structured, c_model.value),
+        missing=0 if fitted is None else fitted.missing,
+        analysis_version=ANALYSIS_VERSION,
+    )
+
+
+def _swept(runs: pd.DataFrame) -> tuple[str, ...]:
+    """Columns that tell the suite's capacity runs apart, sizes and seeds aside."""
+    names = (*MATCHED, *PREFERRED)
+    return tuple(name for name in names if runs[name].nunique(dropna=False) > 1)
+
+
+def _one_setting(suite: SuiteRecord, runs: pd.DataFrame, question: Question) -> Setting:
+    """The one setting of capacity runs that passes the filters."""
+    if not len(runs):
+        raise NotEnough(
+            "suite", suite.name, "a suite with capacity runs", f"{suite.name} has no capacity runs"
+        )
+    columns = [*MATCHED, *PREFERRED]
+    kept = runs
+    for name, value in question.filters.items():
+        if name not in columns:
+            raise Refusal(name, value, columns, "capacity runs have no such setting")
+        matching = kept[kept[name] == value]
+        if not len(matching):
+            there = sorted({plain(v) for v in kept[name]}, key=sortable)
+            raise Refusal(name, value, there, f"{value} is not among the suite's values")
+        kept = matching
+    settings = kept[columns].drop_duplicates()
+    if len(settings) > 1:
+        choices: dict[str, list[SettingValue]] = {
+            name: sorted({plain(v) for v in settings[name]}, key=sortable)
+            for name in columns
+            if settings[name].nunique(dropna=False) > 1
+        }
+        names = ", ".join(choices)
+        raise Ambiguous(
+            next(iter(choices)), None, choices, f"{len(settings)} settings match; choose by {names}"
+        )
+    return {name: plain(settings.iloc[0][name]) for name in columns}
+
+
+def _width(plateau: Plateau, runs: pd.DataFrame) -> WidthCapacity:
+    done = runs[(runs["width"] == plateau.width) & runs["bits"].notna()].sort_values("n_train")
+    flags = [name for name in ("not_saturated", "sagging") if getattr(plateau, name)]
+    return WidthCapacity(
+        width=plateau.width,
+        params=int(plateau.params),
+        capacity=finite(plateau.capacity),
+        low=finite(plateau.low),
+        high=finite(plateau.high),
+        flags=tuple(flags),
+        points=tuple(
+            CapacityPoint(
+                run=row["id"], n=row["n_train"], bits=float(row["bits"]), complexity=row["k_mem"]
+            )
+            for row in done.to_dict("records")
+        ),
+    )
+
+
+def _fit(found: Capacity) -> CapacityFit | None:
+    if found.c_model is None or found.intercept is None:
+        return None
+    return CapacityFit(
+        slope=found.c_model.value,
+        low=finite(found.c_model.low),
+        high=finite(found.c_model.high),
+        level=found.level,
+        intercept=found.intercept,
+        r_squared=finite(found.r2),
+        widths=len(found.used),
+    )
+
+
+def _thresholds(runs: pd.DataFrame, c_model: float) -> tuple[PrimeThreshold, ...]:
+    """P_mem for every dataset size of the suite's structured task."""
+    sizes = runs[runs["kind"] == "grok"][["prime", "n_train", "k_mem"]].drop_duplicates()
+    return tuple(
+        PrimeThreshold(
+            prime=row["prime"],
+            n_train=row["n_train"],
+            k_mem=row["k_mem"],
+            p_mem=row["k_mem"] / c_model,
+        )
+        for row in sizes.sort_values(["prime", "n_train"]).to_dict("records")
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -67,15 +68,15 @@ class Answer:
 class BitsPerParameter:
     """C_model and where it came from.
 
-    fitted: from this suite's capacity runs at the cell's setting; matched: from another suite's
-    at the same setting; paper: the published constant, because no fit exists.
+    fitted: from this suite's capacity runs at the cell's setting; matched_suite: from another
+    suite's at the same setting; paper: the published constant, because no fit exists.
     """
 
     value: float
     low: float | None
     high: float | None
     level: float | None
-    source: Literal["fitted", "matched", "paper"]
+    source: Literal["fitted", "matched_suite", "paper"]
     suite: Annotated[str | None, Field(description="whose capacity runs; null: the paper's")]
     note: str
 
@@ -92,3 +93,8 @@ class CurvePoint:
     censored: int
     diverged: int
     missing: int
+
+
+def finite(value: float | None) -> float | None:
+    """The number where there is one: infinities and NaN have no JSON."""
+    return None if value is None or not math.isfinite(value) else float(value)

@@ -6,8 +6,15 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field
+from sqlalchemy import Connection
 
-from service.answers.making import Answer
+from service.analysis.delay import DelayCurve
+from service.analysis.onset import Onset
+from service.analysis.onset import onset as find_onset
+from service.answers.asking import ask
+from service.answers.inputs import grok_runs
+from service.answers.making import Answer, finite
+from service.answers.question import Question
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,3 +55,51 @@ class OnsetAnswer(Answer):
     untrained: Annotated[int, Field(description="runs that never fitted the training set")]
     undetermined: Annotated[int, Field(description="runs stopped in the epoch they fitted it")]
     missing: int
+
+
+def onset(connection: Connection, question: Question) -> OnsetAnswer:
+    """From where on the cell asked about groks."""
+    asked = ask(connection, question)
+    found = find_onset(
+        grok_runs(asked.cell, asked.convention),
+        method=asked.convention.method,
+        level=asked.convention.level,
+    )
+    return OnsetAnswer(
+        **asked.head(),
+        p_onset=onset_estimate(found),
+        points=delay_points(found.curve),
+        seeds=found.seeds,
+        censored=found.n_censored,
+        untrained=found.n_untrained,
+        undetermined=found.n_undetermined,
+        missing=found.missing,
+    )
+
+
+def onset_estimate(found: Onset) -> OnsetEstimate:
+    """The analysis's onset in plain values."""
+    return OnsetEstimate(
+        estimate=finite(found.params),
+        low=finite(found.low),
+        high=finite(found.high),
+        level=found.level,
+        rule=found.rule,
+        status=found.status,
+        at_floor=bool(found.at_floor),
+        at_cap=bool(found.at_cap),
+    )
+
+
+def delay_points(curve: DelayCurve) -> tuple[OnsetPoint, ...]:
+    """The seed minimum at each width, ascending in P."""
+    return tuple(
+        OnsetPoint(
+            width=int(curve.width[i]),
+            params=int(curve.params[i]),
+            minimum=float(curve.minimum[i]),
+            positive=int(curve.positive[i]),
+            seeds=int(curve.seeds[i]),
+        )
+        for i in range(len(curve.params))
+    )

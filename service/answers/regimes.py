@@ -6,8 +6,13 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field
+from sqlalchemy import Connection
 
+from service.analysis.delay import regimes as find_regimes
+from service.answers.asking import ask
+from service.answers.inputs import grok_runs
 from service.answers.making import Answer
+from service.answers.question import Question
 
 RegimeName = Literal["under_capacity", "memorised_only", "immediate", "grokking", "mixed"]
 
@@ -32,3 +37,26 @@ class RegimesAnswer(Answer):
     points: tuple[RegimePoint, ...]
     seeds: int
     missing: int
+
+
+def regimes(connection: Connection, question: Question) -> RegimesAnswer:
+    """What happens at every width of the cell asked about."""
+    asked = ask(connection, question)
+    grok = grok_runs(asked.cell, asked.convention)
+    return RegimesAnswer(
+        **asked.head(),
+        points=tuple(
+            RegimePoint(
+                width=found.width,
+                params=int(found.params),
+                regime=found.regime,
+                under_capacity=found.counts.get("under_capacity", 0),
+                memorised_only=found.counts.get("memorised_only", 0),
+                immediate=found.counts.get("immediate", 0),
+                grokking=found.counts.get("grokking", 0),
+            )
+            for found in find_regimes(grok)
+        ),
+        seeds=len(grok.seeds),
+        missing=grok.n_missing,
+    )

@@ -1,0 +1,65 @@
+"""Putting a question: the suite, the conventions and the one cell it is about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection
+
+from service.answers.cell import Cell, one_cell
+from service.answers.inputs import provenance
+from service.answers.question import Convention, Question, put
+from service.answers.reading import SuiteRecord, primes_of, read_runs
+from service.answers.refusals import Refusal, Unknown
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """A question that found its cell."""
+
+    suite: SuiteRecord
+    convention: Convention
+    cell: Cell
+
+    def head(self) -> dict[str, Any]:
+        """The fields every answer about a cell begins with."""
+        return {
+            "suite": self.suite.name,
+            "revision": self.suite.revision,
+            "prime": self.cell.prime,
+            "setting": self.cell.setting,
+            "method": self.convention.method,
+            "clock": self.convention.clock,
+            "provenance": provenance(self.suite, self.cell, self.convention),
+        }
+
+
+def ask(connection: Connection, question: Question) -> Asked:
+    """Read the prime's runs and find the cell; says what there is when it is not found."""
+    suite, convention = put(connection, question)
+    if question.prime is None:
+        there = primes_of(connection, suite.id)
+        raise Refusal("prime", None, there, "is missing; name one of the suite's primes")
+    runs = read_runs(
+        connection,
+        suite,
+        clock=convention.clock,
+        thresholds=convention.thresholds,
+        prime=question.prime,
+    )
+    if not len(runs):
+        there = primes_of(connection, suite.id)
+        raise Unknown("prime", question.prime, there, f"{question.prime} is not in {suite.name}")
+    if convention.max_width is not None:
+        wide = runs
+        runs = runs[runs["width"] <= convention.max_width]
+        if not len(runs):
+            least = int(wide["width"].min())
+            raise Refusal(
+                "max_width",
+                convention.max_width,
+                f"{least} or more",
+                f"{convention.max_width} leaves no width; the smallest is {least}",
+            )
+    return Asked(suite, convention, one_cell(runs, question.filters, convention.labels))

@@ -1,0 +1,116 @@
+"""C_model of a setting: fitted to the suite's capacity runs, another suite's, or the paper's."""
+
+from __future__ import annotations
+
+import pandas as pd
+from sqlalchemy import Connection, text
+
+from service.analysis.capacity import Capacity, choose_c_model
+from service.analysis.capacity import capacity as fit_capacity
+from service.analysis.inputs import CapacityRuns
+from service.answers.cell import MODEL_COLUMNS
+from service.answers.inputs import closed
+from service.answers.making import BitsPerParameter, Method, Setting, finite
+from service.answers.reading import SuiteRecord, read_runs, read_suite
+
+# The network and optimiser whose capacity is meant. Dropout and batch size are left open:
+# capacity runs have no dropout unless a suite sweeps it.
+MATCHED = (
+    *(name for name in MODEL_COLUMNS if name != "dropout"),
+    "lr",
+    "beta1",
+    "beta2",
+    "eps",
+    "weight_decay",
+)
+PREFERRED = {"dropout": 0.0, "batch_size": None}
+
+# Other suites with finished capacity runs of the same network and optimiser, best first.
+OTHERS = f"""
+SELECT s.name FROM suites s
+JOIN suite_runs sr ON sr.suite_id = s.id JOIN runs r ON r.id = sr.run_id
+WHERE s.id <> :suite_id AND r.kind = 'capacity' AND r.state = 'done' AND NOT sr.inherited
+  AND {" AND ".join(f"r.{name} = :{name}" for name in MATCHED)}
+GROUP BY s.name ORDER BY count(*) DESC, s.name LIMIT 1
+"""
+
+
+def bits_per_parameter(
+    connection: Connection, suite: SuiteRecord, values: Setting, method: Method, level: float
+) -> BitsPerParameter:
+    """C_model for a cell's setting, with where it comes from."""
+    own = fitted_capacity(read_capacity(connection, suite), values, method, level)
+    if own is not None and own.c_model is not None:
+        return _said(own, own, None, suite.name)
+    other = connection.scalar(
+        text(OTHERS), {"suite_id": suite.id, **{name: values[name] for name in MATCHED}}
+    )
+    matched = None
+    if other is not None:
+        runs = read_capacity(connection, read_suite(connection, other))
+        matched = fitted_capacity(runs, values, method, level)
+    return _said(None, matched, matched, other)
+
+
+def read_capacity(connection: Connection, suite: SuiteRecord) -> pd.DataFrame:
+    """The suite's capacity runs, one row each."""
+    return read_runs(connection, suite, kinds=("capacity",))
+
+
+def capacity_runs(runs: pd.DataFrame, values: Setting) -> pd.DataFrame:
+    """Capacity runs of the cell's network and optimiser, at the nearest regularisation.
+
+    Where a suite sweeps dropout or the batch size in its capacity runs too, those equal to the
+    cell's are taken; else the runs without dropout.
+    """
+    for name in MATCHED:
+        runs = runs[runs[name] == values[name]]
+    for name, usual in PREFERRED.items():
+        for wanted in (values[name], usual):
+            if wanted is not None and (runs[name] == wanted).any():
+                runs = runs[runs[name] == wanted]
+                break
+    return runs
+
+
+def fitted_capacity(
+    runs: pd.DataFrame, values: Setting, method: Method, level: float
+) -> Capacity | None:
+    """The capacity fit of the cell's setting; None when no such run is finished."""
+    matching = capacity_runs(runs, values)
+    inputs = capacity_inputs(matching)
+    return None if inputs is None else fit_capacity(inputs, method=method, level=level)
+
+
+def capacity_inputs(runs: pd.DataFrame) -> CapacityRuns | None:
+    """Finished runs of the prime with most of them, as the analysis wants them."""
+    done, missing = closed(runs)
+    done = done[done["bits"].notna()]
+    if not len(done):
+        return None
+    prime = done["prime"].value_counts().index[0]
+    done = done[done["prime"] == prime]
+    return CapacityRuns(
+        width=done["width"].to_numpy(),
+        params=done["params"].to_numpy(),
+        n=done["n_train"].to_numpy(),
+        bits=done["bits"].to_numpy(dtype=float),
+        vocabulary=int(done["vocabulary"].iloc[0]),
+        missing=missing,
+    )
+
+
+def _said(
+    own: Capacity | None, level_of: Capacity | None, matched: Capacity | None, name: str | None
+) -> BitsPerParameter:
+    chosen = choose_c_model(own, matched, name or "")
+    published = chosen.source == "paper"
+    return BitsPerParameter(
+        value=chosen.value,
+        low=finite(chosen.low),
+        high=finite(chosen.high),
+        level=level_of.level if level_of is not None and chosen.low is not None else None,
+        source=chosen.source,
+        suite=None if published else name,
+        note=chosen.detail,
+    )

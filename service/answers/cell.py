@@ -1,0 +1,166 @@
+"""One cell's runs, found among a suite's by prime and setting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from service.answers.making import Labels, Setting, SettingValue
+from service.answers.refusals import Ambiguous, Refusal
+
+DATA_COLUMNS = ("task", "operation", "train_fraction", "split")
+MODEL_COLUMNS = (
+    "architecture",
+    "depth",
+    "heads",
+    "positions",
+    "norm",
+    "ffn",
+    "released_head_projection",
+    "dropout",
+    "init_scale",
+)
+OPTIMISER_COLUMNS = ("lr", "beta1", "beta2", "eps", "weight_decay", "batch_size")
+SHARED_COLUMNS = MODEL_COLUMNS + OPTIMISER_COLUMNS
+SETTING_COLUMNS = DATA_COLUMNS + SHARED_COLUMNS
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """One prime at one setting: its random-label runs and its runs on the structured task."""
+
+    prime: int
+    setting: Setting  # values of the swept axes only
+    values: Setting  # value of every setting column
+    n_train: int
+    k_mem: float
+    vocabulary: int
+    labels: Labels
+    speed: pd.DataFrame
+    grok: pd.DataFrame
+
+    @property
+    def steps_per_epoch(self) -> int:
+        batch = self.values["batch_size"]
+        assert isinstance(batch, int)
+        return -(-self.n_train // batch)
+
+
+def swept_axes(runs: pd.DataFrame) -> tuple[str, ...]:
+    """Setting columns with several values at one prime, among the runs that define cells."""
+    defining = _defining(runs)
+    by_prime = defining.groupby("prime")[list(SETTING_COLUMNS)].nunique(dropna=False)
+    return tuple(name for name in SETTING_COLUMNS if (by_prime[name] > 1).any())
+
+
+def cells(
+    runs: pd.DataFrame, filters: Mapping[str, SettingValue], labels: Labels | None
+) -> Iterator[Cell]:
+    """Every cell of the runs that passes the filters, by prime and then by setting."""
+    axes = swept_axes(runs)
+    chosen = _filtered(_defining(runs), filters)
+    speed = runs[runs["kind"] == "speed"]
+    used: Labels = labels or ("random" if (speed["task"] == "random").any() else "shuffled")
+    if labels is None and not len(speed):
+        used = "random"
+    for _, group in chosen.groupby(["prime", "n_train", *SETTING_COLUMNS], dropna=False):
+        yield _cell(group, speed, axes, used)
+
+
+def one_cell(
+    runs: pd.DataFrame, filters: Mapping[str, SettingValue], labels: Labels | None
+) -> Cell:
+    """The only cell that matches; several are refused with the axis values to choose from."""
+    found = list(cells(runs, filters, labels))
+    if len(found) == 1:
+        return found[0]
+    choices = {
+        axis: sorted({cell.setting[axis] for cell in found}, key=sortable)
+        for axis in found[0].setting
+    }
+    choices = {axis: values for axis, values in choices.items() if len(values) > 1}
+    names = ", ".join(choices)
+    raise Ambiguous(
+        next(iter(choices)), None, choices, f"{len(found)} settings match; choose by {names}"
+    )
+
+
+def _defining(runs: pd.DataFrame) -> pd.DataFrame:
+    """Runs whose settings name the cells: on the structured task, or speed runs without any."""
+    grok = runs[runs["kind"] == "grok"]
+    return grok if len(grok) else runs[runs["kind"] == "speed"]
+
+
+def _filtered(runs: pd.DataFrame, filters: Mapping[str, SettingValue]) -> pd.DataFrame:
+    for name, value in filters.items():
+        there = runs[name]
+        if isinstance(value, float):
+            keep = pd.Series(np.isclose(there.astype(float), value), index=there.index)
+        else:
+            keep = there == value
+        kept = runs[keep]
+        if not len(kept):
+            values = sorted({plain(v) for v in there}, key=sortable)
+            raise Refusal(name, value, values, f"{value} is not among the suite's values")
+        runs = kept
+    return runs
+
+
+def _cell(group: pd.DataFrame, speed: pd.DataFrame, axes: tuple[str, ...], labels: Labels) -> Cell:
+    first = group.iloc[0]
+    values = {name: plain(first[name]) for name in SETTING_COLUMNS}
+    n_train = int(first["n_train"])
+    matched = _matching_speed(speed, values, int(first["prime"]), n_train, labels)
+    return Cell(
+        prime=int(first["prime"]),
+        setting={name: _shown(name, values[name], n_train) for name in axes},
+        values=values,
+        n_train=n_train,
+        k_mem=float(first["k_mem"]),
+        vocabulary=int(first["vocabulary"]),
+        labels=labels,
+        speed=matched,
+        grok=group if first["kind"] == "grok" else group.iloc[:0],
+    )
+
+
+def _matching_speed(
+    speed: pd.DataFrame, values: Setting, prime: int, n_train: int, labels: Labels
+) -> pd.DataFrame:
+    """Random-label runs of equal complexity and the same network and optimiser.
+
+    A random-label run knows no operation: it serves every operation of equal size. Shuffled
+    labels sit on the task's own inputs, so there the operation must agree as well.
+    """
+    keep = (speed["prime"] == prime) & (speed["n_train"] == n_train) & (speed["task"] == labels)
+    columns = SHARED_COLUMNS if labels == "random" else (*DATA_COLUMNS[1:], *SHARED_COLUMNS)
+    for name in columns:
+        keep &= speed[name] == values[name]
+    return speed[keep]
+
+
+def _shown(name: str, value: SettingValue, n_train: int) -> SettingValue:
+    """A batch of the whole training set is one setting, whatever its size at each prime."""
+    if name == "batch_size" and isinstance(value, int) and value >= n_train:
+        return "full"
+    return value
+
+
+def plain(value: object) -> SettingValue:
+    """A column's value without numpy: None for NULL."""
+    if value is None or (isinstance(value, float) and np.isnan(value)):
+        return None
+    if isinstance(value, np.generic):
+        value = value.item()
+    assert isinstance(value, bool | int | float | str)
+    return value
+
+
+def sortable(value: object) -> tuple[int, float, str]:
+    """Sort key of mixed axis values: numbers by size, then words."""
+    if isinstance(value, int | float):
+        return 0, float(value), ""
+    return 1, 0.0, str(value)

@@ -1,0 +1,173 @@
+"""What questions read from the database: the suite asked, and its runs with their passages.
+
+All statements of one question run in one transaction that sees one moment of the database, so
+that an answer and the revision it carries belong together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from sqlalchemy import Connection, Engine, text
+
+from db.schema import SPEC_COLUMNS
+from db.thresholds import ladder_index
+from service.answers.making import Clock, Thresholds
+from service.answers.refusals import Unknown
+
+# Clock -> column of the ladder of first passages, of the curve, and number of examples.
+LADDERS = {
+    "online": ("first_online", "train_correct", "n_train"),
+    "eval": ("first_eval", "train_correct_eval", "n_train"),
+    "val": ("first_val", "val_correct", "n_val"),
+}
+
+SUITES = """
+SELECT s.id, s.name, s.spec, s.hash, s.revision, s.frozen,
+       EXISTS (SELECT FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
+               WHERE sr.suite_id = s.id AND NOT sr.inherited AND r.state = 'running') AS running
+FROM suites s
+"""
+
+# The newest suite that has the prime, but the default one before all others.
+CHOOSE_SUITE = """
+SELECT s.name FROM suites s
+WHERE CAST(:prime AS integer) IS NULL OR EXISTS (
+    SELECT FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
+    WHERE sr.suite_id = s.id AND r.prime = :prime AND r.kind <> 'capacity')
+ORDER BY s.name = :default_suite DESC, s.created_at DESC, s.id DESC LIMIT 1
+"""
+
+PRIMES = """
+SELECT DISTINCT r.prime FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
+WHERE r.kind <> 'capacity' AND (CAST(:suite_id AS integer) IS NULL OR sr.suite_id = :suite_id)
+ORDER BY r.prime
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteRecord:
+    """A suite as the database has it; `running`: a worker trains one of its runs now."""
+
+    id: int
+    name: str
+    spec: Mapping[str, Any]
+    hash: str
+    revision: int
+    frozen: bool
+    running: bool
+
+    @property
+    def analysis(self) -> Mapping[str, Any]:
+        """How the suite means to be analysed; empty where its file does not say."""
+        written = self.spec.get("analysis")
+        return written if isinstance(written, Mapping) else {}
+
+
+@contextmanager
+def reading(engine: Engine) -> Iterator[Connection]:
+    """A connection whose statements all see the same moment of the database."""
+    with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
+        yield connection
+
+
+def suite_names(connection: Connection) -> list[str]:
+    return list(connection.scalars(text("SELECT name FROM suites ORDER BY name")))
+
+
+def primes_of(connection: Connection, suite_id: int | None = None) -> list[int]:
+    """Primes that have runs, in one suite or in all."""
+    return list(connection.scalars(text(PRIMES), {"suite_id": suite_id}))
+
+
+def read_suite(connection: Connection, name: str) -> SuiteRecord:
+    """The suite of this name; refuses others with the names there are."""
+    row = connection.execute(text(SUITES + "WHERE s.name = :name"), {"name": name}).mappings()
+    found = row.one_or_none()
+    if found is None:
+        there = suite_names(connection)
+        raise Unknown("suite", name, there, f"{name!r} is not in the database")
+    return SuiteRecord(**found)
+
+
+def read_suites(connection: Connection) -> list[SuiteRecord]:
+    """All suites, by name."""
+    rows = connection.execute(text(SUITES + "ORDER BY s.name")).mappings()
+    return [SuiteRecord(**row) for row in rows]
+
+
+def find_suite(
+    connection: Connection, name: str | None, prime: int | None, default_suite: str
+) -> SuiteRecord:
+    """The suite asked for; without a name the default one, else the newest with the prime."""
+    if name is not None:
+        return read_suite(connection, name)
+    chosen = connection.scalar(text(CHOOSE_SUITE), {"prime": prime, "default_suite": default_suite})
+    if chosen is not None:
+        return read_suite(connection, chosen)
+    if prime is None:
+        raise Unknown("suite", None, [], "the database has no suite yet; train one first")
+    raise Unknown("prime", prime, primes_of(connection), f"{prime} is in no suite")
+
+
+def read_runs(
+    connection: Connection,
+    suite: SuiteRecord,
+    *,
+    clock: Clock = "online",
+    thresholds: Thresholds | None = None,
+    prime: int | None = None,
+    kinds: tuple[str, ...] = ("speed", "grok"),
+    max_width: int | None = None,
+) -> pd.DataFrame:
+    """One row per run of the suite (inherited ones too): its spec's columns, state, last epoch,
+    and its first passages t_mem, t_gen, e_train, e_val in epochs (NaN: not reached)."""
+    thresholds = thresholds or Thresholds()
+    asked = {
+        "t_mem": _passage("t_mem", clock, thresholds.t_mem),
+        "t_gen": _passage("t_gen", "val", thresholds.t_gen),
+        "e_train": _passage("e_train", clock, thresholds.e_train),
+        "e_val": _passage("e_val", "val", thresholds.e_val),
+    }
+    columns = ", ".join(f"r.{name}" for name in SPEC_COLUMNS)
+    passages = ", ".join(f"CAST({sql} AS double precision) AS {n}" for n, (sql, _) in asked.items())
+    statement = f"""
+        SELECT r.id, {columns}, r.state, r.reason, r.last_epoch, r.bits, r.engine, r.device,
+               sr.inherited, {passages}
+        FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
+        WHERE sr.suite_id = :suite_id AND r.kind = ANY(:kinds)
+          AND (CAST(:prime AS integer) IS NULL OR r.prime = :prime)
+          AND (CAST(:max_width AS integer) IS NULL OR r.width <= :max_width)
+        ORDER BY r.prime, r.kind, r.params, r.seed, r.id
+    """
+    parameters: dict[str, Any] = {
+        "suite_id": suite.id,
+        "kinds": list(kinds),
+        "prime": prime,
+        "max_width": max_width,
+    }
+    for _, more in asked.values():
+        parameters.update(more)
+    result = connection.execute(text(statement), parameters)
+    return pd.DataFrame(result.fetchall(), columns=list(result.keys()))
+
+
+def _passage(name: str, clock: str, threshold: float) -> tuple[str, dict[str, str]]:
+    """SQL of the first epoch at which the clock reached the threshold, and its parameters.
+
+    On the ladder it is stored; off it the run's own curve is read by its primary key.
+    """
+    ladder, counted, examples = LADDERS[clock]
+    index = ladder_index(threshold)
+    if index is not None:
+        return f"r.{ladder}[{index}]", {}
+    # The decimal that was written is meant, hence numeric and not a binary fraction.
+    return (
+        f"(SELECT min(c.epoch) FROM curve c WHERE c.run_id = r.id AND r.closed_at IS NOT NULL"
+        f" AND c.{counted} >= ceil(CAST(:{name} AS numeric) * r.{examples}))",
+        {name: repr(float(threshold))},
+    )
