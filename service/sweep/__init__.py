@@ -1,0 +1,1 @@
+"""Sweeps: pending runs planned into bundles and trained through Ray Tune."""

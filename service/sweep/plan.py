@@ -1,0 +1,146 @@
+"""Pending runs → bundles: stacks of equal shape, put together to about a minute of work.
+
+A bundle is what one Ray Tune trial trains: one or more stacks, one after another. Runs that
+can share a stack are put into one; where these are small, several stacks share a bundle, so
+that starting a trial stays a small part of the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from service.spec import RunSpec
+from service.sweep.cost import CostModel, model_bytes
+
+Order = Literal["longest_first", "seeds_first"]
+
+TARGET_SECONDS = 60.0  # a bundle's aim: a trial's start is then well under one percent
+SHORTEST_SECONDS = 4.0  # small sweeps are cut finer, to keep all workers busy to the end
+BUNDLES_PER_WORKER = 12
+STACK_BYTES = 1 << 30  # memory one stack may take on its device
+
+
+@dataclass(frozen=True)
+class Pending:
+    """A run that waits to be trained, with its number in the database."""
+
+    id: int
+    spec: RunSpec
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Runs of one shape that train side by side."""
+
+    runs: tuple[Pending, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """The work of one trial."""
+
+    stacks: tuple[Stack, ...]
+
+    @property
+    def seconds(self) -> float:
+        return sum(stack.seconds for stack in self.stacks)
+
+    @property
+    def runs(self) -> tuple[Pending, ...]:
+        return tuple(run for stack in self.stacks for run in stack.runs)
+
+
+def plan(
+    pending: Sequence[Pending],
+    cost: CostModel,
+    shape: Callable[[RunSpec], Hashable],
+    *,
+    workers: int,
+    order: Order = "longest_first",
+    stack_bytes: int = STACK_BYTES,
+    target_seconds: float = TARGET_SECONDS,
+) -> list[Bundle]:
+    """Bundles in the order they should start.
+
+    `longest_first` keeps workers busy to the end. `seeds_first` finishes all cells of the
+    first seed before the next one begins, so that every cell has an early answer.
+    """
+    if not pending:
+        return []
+    priced = [(run, cost.seconds(run.spec, shape(run.spec))) for run in pending]
+    total = sum(seconds for _, seconds in priced)
+    target = min(target_seconds, max(SHORTEST_SECONDS, total / (workers * BUNDLES_PER_WORKER)))
+    waves: dict[int, list[tuple[Pending, float]]] = {}
+    for run, seconds in priced:
+        wave = run.spec.seed if order == "seeds_first" else 0
+        waves.setdefault(wave, []).append((run, seconds))
+    bundles: list[Bundle] = []
+    for wave in sorted(waves):
+        stacks = _stacks(waves[wave], shape, target, stack_bytes)
+        bundles += sorted(_bundles(stacks, target), key=lambda bundle: -bundle.seconds)
+    return bundles
+
+
+def _stacks(
+    priced: Iterable[tuple[Pending, float]],
+    shape: Callable[[RunSpec], Hashable],
+    target: float,
+    stack_bytes: int,
+) -> list[Stack]:
+    """Equal shapes together, cut where the target or the memory is full."""
+    groups: dict[Hashable, list[tuple[Pending, float]]] = {}
+    for run, seconds in priced:
+        groups.setdefault(shape(run.spec), []).append((run, seconds))
+    stacks = []
+    for group in groups.values():
+        # Runs of like length end together; a long one alone would keep the stack half empty.
+        group.sort(key=lambda entry: -entry[1])
+        room = max(1, stack_bytes // model_bytes(group[0][0].spec))
+        taken: list[Pending] = []
+        seconds = 0.0
+        for run, price in group:
+            if taken and (len(taken) >= room or seconds + price > target):
+                stacks.append(Stack(tuple(taken), seconds))
+                taken, seconds = [], 0.0
+            taken.append(run)
+            seconds += price
+        stacks.append(Stack(tuple(taken), seconds))
+    return stacks
+
+
+def _bundles(stacks: list[Stack], target: float) -> list[Bundle]:
+    """Stacks too small for a trial of their own are filled up to the target, biggest first."""
+    bundles: list[Bundle] = []
+    small: list[Stack] = []
+    filled = 0.0
+    for stack in sorted(stacks, key=lambda stack: -stack.seconds):
+        if stack.seconds >= target / 2:
+            bundles.append(Bundle((stack,)))
+            continue
+        if small and filled + stack.seconds > target:
+            bundles.append(Bundle(tuple(small)))
+            small, filled = [], 0.0
+        small.append(stack)
+        filled += stack.seconds
+    if small:
+        bundles.append(Bundle(tuple(small)))
+    return bundles
+
+
+def halves(bundle: Bundle) -> list[Bundle]:
+    """Two bundles of half the runs each, to find the run that makes a bundle crash.
+
+    Stacks are kept whole where there are several.
+    """
+    if len(bundle.stacks) > 1:
+        middle = len(bundle.stacks) // 2
+        return [Bundle(bundle.stacks[:middle]), Bundle(bundle.stacks[middle:])]
+    (stack,) = bundle.stacks
+    middle = len(stack.runs) // 2
+    return [
+        Bundle((Stack(part, stack.seconds * len(part) / len(stack.runs)),))
+        for part in (stack.runs[:middle], stack.runs[middle:])
+    ]
