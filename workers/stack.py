@@ -6,13 +6,14 @@ checkpoints go is decided outside (workers/training.py), the same way for every 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from service.spec import RunSpec
+from service.errors import StackError
+from service.spec import RandomData, RunSpec
 
 # One epoch of one run. Counts a run does not record are -1 and reals it does not record NaN.
 METRICS = np.dtype(
@@ -67,3 +68,43 @@ class Stack(Protocol):
     def remove(self, models: Sequence[int]) -> None:
         """Take models out of the stack; the others keep their order and their numbers."""
         ...
+
+
+def _shape(spec: RunSpec) -> dict[str, Hashable]:
+    """What decides the shapes of a run's tensors and which of them exist, by field."""
+    model = spec.model
+    return {
+        "data (random or table)": isinstance(spec.data, RandomData),
+        "n_train": spec.data.n_train,
+        "n_val": spec.data.n_val,
+        "vocabulary": spec.vocabulary,
+        "architecture": model.architecture,
+        "width": model.width,
+        "depth": model.depth,
+        "heads": model.heads,
+        "positions": model.positions,
+        "norm": model.norm,
+        "ffn": model.ffn,
+        "released_head_projection": model.released_head_projection,
+        "batch_size": spec.optimiser.batch_size,
+        "eval_train": spec.eval_train,
+        "kind (bits are recorded)": spec.records_bits,
+    }
+
+
+def stack_shape(spec: RunSpec) -> Hashable:
+    """Runs of one shape may share a stack; everything else may differ between them."""
+    return tuple(_shape(spec).values())
+
+
+def check_stack(specs: Sequence[RunSpec]) -> None:
+    """Raise StackError, naming the first field that differs, when runs cannot share a stack."""
+    if not specs:
+        raise StackError("a stack needs at least one run")
+    first = _shape(specs[0])
+    for spec in specs[1:]:
+        for name, value in _shape(spec).items():
+            if value != first[name]:
+                raise StackError(
+                    f"{name} must be equal in a stack: got {first[name]!r} and {value!r}"
+                )

@@ -1,0 +1,90 @@
+"""Devices: what was asked for, whether it is there, and how many models fit."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+
+import torch
+
+from service.errors import ConfigurationError
+from service.spec import TOKENS, RunSpec
+
+ACCEPTED = "auto, cpu, cuda, cuda:N or mps"
+
+# Share of the free memory a stack may take; the rest is for the allocator and other processes.
+_MEMORY_SHARE = 0.6
+
+
+def resolve_device(name: str) -> torch.device:
+    """The device of that name; auto takes a GPU when there is one. Missing is an error."""
+    if name == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    kind, _, index = name.partition(":")
+    if kind not in ("cpu", "cuda", "mps") or (index and (kind != "cuda" or not index.isdigit())):
+        raise ConfigurationError(f"device = {name!r} is not a device; accepted: {ACCEPTED}")
+    if kind == "cuda":
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if int(index or 0) >= count:
+            raise ConfigurationError(
+                f"device = {name!r} is not there: this machine offers {count} CUDA devices"
+            )
+    if kind == "mps" and not torch.backends.mps.is_available():
+        raise ConfigurationError("device = 'mps' is not there: no Metal device on this machine")
+    return torch.device(name)
+
+
+def device_name(device: torch.device) -> str:
+    """What the device is, for people and fingerprints."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    if device.type == "mps":
+        return f"Metal {platform.machine()}"
+    return cpu_name()
+
+
+def cpu_name() -> str:
+    """The processor's model name, as the system tells it."""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that could be allocated on the device now."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    if device.type == "mps":
+        return torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory()
+    info = Path("/proc/meminfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("MemAvailable"):
+                return int(line.split()[1]) * 1024
+    return 2**31
+
+
+def model_bytes(spec: RunSpec, device: torch.device) -> int:
+    """Memory one model of the stack takes on the device, rounded up.
+
+    Weights, both moments and a gradient; the data; and the activations that the backward pass
+    keeps, which only stacked models hold at the same time: on a CPU one model trains at a time.
+    """
+    persistent = 4 * 4 * spec.params + 8 * 5 * (spec.data.n_train + spec.data.n_val)
+    if device.type == "cpu":
+        return persistent
+    model, batch = spec.model, min(spec.optimiser.batch_size, spec.data.n_train)
+    per_position = 8 * model.hidden + 16 * model.width
+    activations = batch * (TOKENS * model.depth * per_position + 4 * spec.vocabulary)
+    return persistent + 4 * activations
+
+
+def max_stack(spec: RunSpec, device: str = "auto") -> int:
+    """How many models of this shape one stack on the device may hold; at least one."""
+    chosen = resolve_device(device)
+    return max(1, int(_MEMORY_SHARE * free_memory(chosen)) // model_bytes(spec, chosen))

@@ -1,0 +1,66 @@
+"""Which engine trains a stack: the native one wherever it can, else PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.errors import ConfigurationError
+from service.spec import RunSpec
+from workers.devices import resolve_device
+from workers.stack import Stack, State, check_stack
+from workers.tasks import Dataset
+from workers.torch_engine import TorchStack
+
+Engine = Literal["auto", "native", "torch"]
+
+
+def native_refusal(spec: RunSpec, device: str) -> str | None:
+    """Why the native engine cannot train this run here, or None when it can."""
+    if resolve_device(device).type != "cpu":
+        return f"it trains on a CPU, not on {device}"
+    try:
+        from workers.native import supports, unavailable
+    except ImportError:
+        return "it is not part of this installation"
+    return unavailable() if supports(spec) else "it does not know this model"
+
+
+def choose_engine(spec: RunSpec, engine: Engine, device: str) -> Literal["native", "torch"]:
+    """The engine that trains runs of this shape; asked for and impossible is an error."""
+    if engine == "torch":
+        return "torch"
+    refusal = native_refusal(spec, device)
+    if refusal is None:
+        return "native"
+    if engine == "native":
+        raise ConfigurationError(f"engine = 'native' cannot train this run: {refusal}")
+    return "torch"
+
+
+def make_stack(
+    specs: Sequence[RunSpec],
+    *,
+    engine: Engine = "auto",
+    device: str = "auto",
+    states: Sequence[State] | None = None,
+    epochs: Sequence[int] | None = None,
+    datasets: Sequence[Dataset] | None = None,
+    orders: Sequence[NDArray[np.int64]] | None = None,
+) -> Stack:
+    """A stack of these runs, each from its state at its epoch or from its seed.
+
+    `datasets` and `orders` ([epochs, n_train] for each run) replace what the seed would give:
+    replays of recorded runs use them.
+    """
+    check_stack(specs)
+    if choose_engine(specs[0], engine, device) == "native":
+        from workers.native import NativeStack
+
+        return NativeStack(specs, states=states, epochs=epochs, datasets=datasets, orders=orders)
+    return TorchStack(
+        specs, device=device, states=states, epochs=epochs, datasets=datasets, orders=orders
+    )

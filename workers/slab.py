@@ -1,0 +1,292 @@
+"""A slab: models trained together through a leading model axis on one device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from service.spec import TOKENS, RandomData, RunSpec
+from workers.adamw import AdamW
+from workers.device_streams import (
+    dropout_counters,
+    dropout_keep,
+    permutations,
+    stream_keys,
+)
+from workers.forward import MLP, Layout, Masks, Transformer
+from workers.model import FIRST_MOMENT, SECOND_MOMENT, run_parameters
+from workers.stack import METRICS, State
+from workers.streams import Purpose, dropout_scale, dropout_threshold
+from workers.tasks import Dataset
+
+_EVALUATION_CHUNK = 1024  # examples; keeps the activations of one model in cache
+
+
+def layout_of(spec: RunSpec) -> Layout:
+    """Tables have the operator at position 1 and the equals token at position 3."""
+    p = spec.data.prime
+    constants = (None,) * TOKENS if isinstance(spec.data, RandomData) else (None, p, None, p + 1)
+    return Layout(spec.vocabulary, constants)
+
+
+class Slab:
+    """M models: flat weights and AdamW moments [M, P], their data and their epochs."""
+
+    def __init__(
+        self,
+        specs: Sequence[RunSpec],
+        states: Sequence[State],
+        epochs: Sequence[int],
+        datasets: Sequence[Dataset],
+        orders: Sequence[NDArray[np.int64]] | None,
+        device: torch.device,
+        compile: bool,
+    ) -> None:
+        self.specs, self.epochs, self.device = list(specs), list(epochs), device
+        self.orders = list(orders) if orders is not None else None
+        spec = specs[0]
+        self.parameters = run_parameters(spec)
+        self.weights, self.first, self.second = (
+            self._pack(states, prefix) for prefix in ("", FIRST_MOMENT, SECOND_MOMENT)
+        )
+        self.network: Transformer | MLP = (
+            MLP if spec.model.architecture == "mlp" else Transformer
+        )(spec.model, layout_of(spec), device)
+        rows = self.network.layout.rows
+        self.x_train = rows(self._stacked([data.x_train for data in datasets]))
+        self.y_train = self._stacked([data.y_train for data in datasets])
+        # One pass evaluates whichever sets are measured: training examples first.
+        self.evaluated_train = spec.data.n_train if spec.eval_train or spec.records_bits else 0
+        n = self.evaluated_train
+        x_val = rows(self._stacked([data.x_val for data in datasets]))
+        y_val = self._stacked([data.y_val for data in datasets])
+        self.x_eval = torch.cat([self.x_train[:, :n], x_val], dim=1)
+        self.y_eval = torch.cat([self.y_train[:, :n], y_val], dim=1)
+        # Sums over examples are wider than their terms where the device can.
+        self.wide = torch.float32 if device.type == "mps" else torch.float64
+        self._step = torch.compile(self._loss_and_gradient) if compile else self._loss_and_gradient
+        self._configure()
+
+    def _configure(self) -> None:
+        """What follows from the specs of the models present; run again after compaction."""
+        spec, device = self.specs[0], self.device
+        models = [spec.model for spec in self.specs]
+        self.seeds = np.array([spec.seed for spec in self.specs], dtype=np.uint64)
+        self.optimiser = AdamW([spec.optimiser for spec in self.specs], device)
+        self.leaves = {}
+        start = 0
+        for parameter in self.parameters:
+            flat = self.weights[:, start : start + parameter.size]
+            view = flat.view(len(self.specs), *parameter.shape)
+            self.leaves[parameter.name] = view.detach().requires_grad_()
+            start += parameter.size
+        self.batch = min(spec.optimiser.batch_size, spec.data.n_train)
+        self.dropout = any(model.dropout > 0 for model in models)
+        projection = spec.model.released_head_projection
+        # Sharing pays while there are fewer tokens than examples; a projection's dropout makes
+        # examples differ before the hidden units do.
+        self.share = self.network.layout.vocabulary <= self.batch and not (
+            projection and self.dropout
+        )
+        thresholds = [dropout_threshold(model.dropout) - 32768.0 for model in models]
+        self.thresholds = torch.tensor(thresholds, device=device).view(-1, 1, 1, 1)
+        scales = [dropout_scale(model.dropout) for model in models]
+        self.scales = torch.tensor(scales, device=device).view(-1, 1, 1)
+        mlp = spec.model.architecture == "mlp"
+        self.layers = 1 if mlp else spec.model.depth
+        last, every = [TOKENS - 1], list(range(TOKENS))
+
+        def counters(units: int) -> list[Tensor]:
+            inner = dropout_counters(self.batch, every, units).to(device)
+            outer = dropout_counters(self.batch, last, units).to(device)
+            return [inner] * (self.layers - 1) + [outer]
+
+        self.hidden_counters = counters(spec.model.hidden) if self.dropout else []
+        self.projection_counters = counters(spec.model.width) if self.dropout and projection else []
+
+    def _pack(self, states: Sequence[State], prefix: str) -> Tensor:
+        """Flat [M, P] of the named arrays of each state."""
+        flat = [
+            np.concatenate([state[prefix + p.name].ravel() for p in self.parameters])
+            for state in states
+        ]
+        return torch.from_numpy(np.stack(flat)).to(self.device, torch.float32)
+
+    def _stacked(self, arrays: Sequence[NDArray[np.int64]]) -> Tensor:
+        return torch.from_numpy(np.stack(arrays)).to(self.device, torch.int64)
+
+    def state(self, model: int) -> State:
+        """Weights and moments of one model by name, on the host."""
+        state: dict[str, NDArray[Any]] = {}
+        flats = {"": self.weights, FIRST_MOMENT: self.first, SECOND_MOMENT: self.second}
+        for prefix, flat in flats.items():
+            values, start = flat[model].cpu().numpy().copy(), 0
+            for p in self.parameters:
+                state[prefix + p.name] = values[start : start + p.size].reshape(p.shape)
+                start += p.size
+        return state
+
+    def keep(self, models: Sequence[int]) -> None:
+        """Compact the slab to these models."""
+        if len(models) == len(self.specs):
+            return
+        self.specs = [self.specs[i] for i in models]
+        self.epochs = [self.epochs[i] for i in models]
+        if self.orders is not None:
+            self.orders = [self.orders[i] for i in models]
+        if not models:
+            return
+        index = torch.tensor(models, device=self.device)
+        for name in ("weights", "first", "second", "x_train", "y_train", "x_eval", "y_eval"):
+            setattr(self, name, getattr(self, name).index_select(0, index))
+        self._configure()
+
+    def advance(self, epochs: int) -> NDArray[Any]:
+        """Train for some epochs; the device is read once, at the end."""
+        steps = self.specs[0].steps_per_epoch
+        done = np.array(self.epochs)
+        number = done + np.arange(1, epochs + 1)[:, None]  # [K, M], from 1
+        of_step = number[:, None] * 0 + np.arange(steps)[:, None]  # [K, S, M]
+        step_count = (number[:, None] - 1) * steps + of_step + 1
+        corrections = self._send(self.optimiser.corrections(step_count))  # [K, S, 2, M]
+        orders = self._orders(number)
+        by_layer = (number[:, None, None], of_step[:, :, None], np.arange(self.layers)[:, None])
+        hidden_keys, projection_keys = (
+            self._send(stream_keys(self.seeds, purpose, *by_layer))  # [K, S, L, M]
+            for purpose in (Purpose.DROPOUT, Purpose.PROJECTION_DROPOUT)
+        )
+        measured = [
+            self._epoch(orders(k), corrections[k], hidden_keys[k], projection_keys[k])
+            for k in range(epochs)
+        ]
+        self.epochs = [epoch + epochs for epoch in self.epochs]
+        return self._read(measured)
+
+    def _send(self, values: NDArray[Any]) -> Tensor:
+        """To the device without waiting for what it is doing."""
+        tensor = torch.from_numpy(np.ascontiguousarray(values))
+        if self.device.type == "cuda":
+            return tensor.pin_memory().to(self.device, non_blocking=True)
+        return tensor.to(self.device)
+
+    def _orders(self, number: NDArray[np.int64]) -> Any:
+        """A function from an epoch of the block to its orders of examples, [M, n]."""
+        if self.orders is not None:
+            given = self.orders
+            return lambda k: self._stacked(
+                [
+                    order[epoch - 1].astype(np.int64)
+                    for order, epoch in zip(given, number[k], strict=True)
+                ]
+            )
+        keys = self._send(stream_keys(self.seeds, Purpose.SHUFFLE, number))
+        return lambda k: permutations(keys[k], self.y_train.shape[1])
+
+    def _epoch(
+        self, order: Tensor, corrections: Tensor, hidden_keys: Tensor, projection_keys: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """One epoch: reals [M, 4] and counts [M, 3] in the order of METRICS."""
+        x = torch.take_along_dim(self.x_train, order[..., None], dim=1)
+        y = torch.take_along_dim(self.y_train, order, dim=1)
+        loss = torch.zeros(len(self.specs), dtype=self.wide, device=self.device)
+        correct = torch.zeros(len(self.specs), dtype=torch.int64, device=self.device)
+        for step, start in enumerate(range(0, y.shape[1], self.batch)):
+            window = slice(start, start + self.batch)
+            labels = y[:, window]
+            masks = self._masks(hidden_keys[step], projection_keys[step], labels.shape[1])
+            losses, hits, gradient = self._step(x[:, window], labels, masks)
+            loss += losses.sum(dim=1, dtype=self.wide)
+            correct += hits
+            self.optimiser.step(self.weights, self.first, self.second, gradient, corrections[step])
+        return self._measure(loss / y.shape[1], correct)
+
+    def _masks(self, hidden: Tensor, projection: Tensor, examples: int) -> Masks | None:
+        if not self.dropout:
+            return None
+
+        def keep(keys: Tensor, counters: Sequence[Tensor]) -> list[Tensor]:
+            return [
+                dropout_keep(key, counter[:examples], self.thresholds)
+                for key, counter in zip(keys, counters, strict=False)
+            ]
+
+        return Masks(
+            keep(hidden, self.hidden_counters),
+            keep(projection, self.projection_counters),
+            self.scales,
+        )
+
+    def _loss_and_gradient(
+        self, x: Tensor, y: Tensor, masks: Masks | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Losses of the batch [M, B], correct answers [M] and the flat gradient [M, P]."""
+        prepared = self.network.prepare(self.leaves, share=self.share, dropout=masks is not None)
+        logits = self.network.logits(self.leaves, x, prepared, masks)  # type: ignore[arg-type]
+        losses = _losses(logits, y)
+        gradients = torch.autograd.grad(losses.mean(dim=1).sum(), list(self.leaves.values()))
+        flat = torch.cat([gradient.flatten(1) for gradient in gradients], dim=1)
+        return losses.detach(), _correct(logits, y), flat
+
+    @torch.no_grad()
+    def _measure(self, train_loss: Tensor, train_correct: Tensor) -> tuple[Tensor, Tensor]:
+        """Metrics of the epoch just trained; evaluation is without dropout."""
+        losses, hits = self._evaluate()
+        n, vocabulary = self.evaluated_train, self.network.layout.vocabulary
+        nothing = torch.full_like(train_loss, math.nan)
+        bits = nothing
+        if self.specs[0].records_bits:
+            nats = losses[:, :n].sum(dim=1, dtype=self.wide)
+            bits = n * math.log2(vocabulary) - nats / math.log(2)
+        validated = losses.shape[1] > n
+        val_loss = losses[:, n:].mean(dim=1, dtype=self.wide) if validated else nothing
+        norm = torch.linalg.vector_norm(self.weights, dim=1, dtype=self.wide)
+        unseen = torch.full_like(train_correct, -1)
+        eval_correct = hits[:, :n].sum(dim=1) if self.specs[0].eval_train else unseen
+        val_correct = hits[:, n:].sum(dim=1) if validated else unseen
+        return (
+            torch.stack([train_loss, val_loss, bits, norm], dim=1),
+            torch.stack([train_correct, eval_correct, val_correct], dim=1),
+        )
+
+    def _evaluate(self) -> tuple[Tensor, Tensor]:
+        """Loss and correctness of every evaluated example, [M, n]."""
+        losses = torch.empty(self.y_eval.shape, device=self.device)
+        hits = torch.empty(self.y_eval.shape, dtype=torch.bool, device=self.device)
+        if self.y_eval.shape[1] == 0:
+            return losses, hits
+        prepared = self.network.prepare(self.leaves, share=True, dropout=False)
+        for start in range(0, self.y_eval.shape[1], _EVALUATION_CHUNK):
+            window = slice(start, start + _EVALUATION_CHUNK)
+            y = self.y_eval[:, window]
+            logits = self.network.logits(self.leaves, self.x_eval[:, window], prepared)  # type: ignore[arg-type]
+            losses[:, window] = _losses(logits, y)
+            hits[:, window] = logits.argmax(dim=-1) == y
+        return losses, hits
+
+    def _read(self, measured: Sequence[tuple[Tensor, Tensor]]) -> NDArray[Any]:
+        reals = torch.stack([real for real, _ in measured], dim=1).cpu().numpy()  # [M, K, 4]
+        counts = torch.stack([count for _, count in measured], dim=1).cpu().numpy()
+        metrics = np.empty(reals.shape[:2], dtype=METRICS)
+        with np.errstate(over="ignore"):  # a diverging model's numbers become infinite
+            for i, name in enumerate(("train_loss", "val_loss", "bits", "weight_norm")):
+                metrics[name] = reals[..., i]
+        for i, name in enumerate(("train_correct", "train_correct_eval", "val_correct")):
+            metrics[name] = counts[..., i]
+        return metrics
+
+
+def _losses(logits: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy of each example in nats, [M, B]."""
+    flat = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
+    return flat.view(labels.shape)
+
+
+def _correct(logits: Tensor, labels: Tensor) -> Tensor:
+    return (logits.detach().argmax(dim=-1) == labels).sum(dim=1)
