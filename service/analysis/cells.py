@@ -127,7 +127,8 @@ def usable(cells: pd.DataFrame) -> pd.DataFrame:
     """Cells with both a crossing and an onset: those the pooled tests can use."""
     pair = cells[["p_cross", "p_onset"]].to_numpy(dtype=np.float64)
     keep = np.isfinite(pair).all(axis=1) & (pair > 0).all(axis=1)
-    return cells.loc[keep].reset_index(drop=True)
+    good: pd.DataFrame = cells.loc[keep].reset_index(drop=True)
+    return good
 
 
 def log_pair(cells: pd.DataFrame) -> tuple[FloatArray, FloatArray]:

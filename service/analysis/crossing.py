@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -22,8 +22,8 @@ from service.analysis.roots import SignChanges, at_knots, knots, sign_changes
 from service.analysis.speed_curve import (
     SpeedCurve,
     kaplan_meier_curve,
+    log_medians_under_weights,
     mean_over_reached,
-    medians_under_weights,
 )
 from service.analysis.survival import CountArray
 from service.errors import AnalysisError
@@ -138,7 +138,7 @@ def _paper(mem: FirstPassages, gen: FirstPassages) -> Crossing:
         unresolved_widths=(),
         t_mem=t_mem,
         t_gen=t_gen,
-        **_making(mem, gen),  # type: ignore[arg-type]
+        **_making(mem, gen),
     )
 
 
@@ -147,8 +147,8 @@ def _robust(
 ) -> Crossing:
     t_mem, t_gen = kaplan_meier_curve(mem), kaplan_meier_curve(gen)
     at = knots(t_mem.params, t_gen.params)
-    log_mem = at_knots(at, t_mem.params, t_mem.centre[:, None])
-    log_gen = at_knots(at, t_gen.params, t_gen.centre[:, None])
+    log_mem = at_knots(at, t_mem.params, np.log(t_mem.centre)[:, None])
+    log_gen = at_knots(at, t_gen.params, np.log(t_gen.centre)[:, None])
     changes = sign_changes(at, _difference(log_mem, log_gen))
     roots = _roots(at, log_gen[:, 0], changes)
     main = int(_main_change(changes)[0])
@@ -166,11 +166,11 @@ def _robust(
         unresolved_widths=_unresolved(t_mem, t_gen),
         t_mem=t_mem,
         t_gen=t_gen,
-        **_making(mem, gen),  # type: ignore[arg-type]
+        **_making(mem, gen),
     )
 
 
-def _making(mem: FirstPassages, gen: FirstPassages) -> dict[str, object]:
+def _making(mem: FirstPassages, gen: FirstPassages) -> dict[str, Any]:
     return {
         "units": mem.units,
         "clock": mem.clock,
@@ -194,7 +194,7 @@ def _main_change(changes: SignChanges) -> IntArray:
     wiggles bias it neither way. An even number is a detour: the last change after which
     memorisation is the faster one.
     """
-    count = changes.found.sum(axis=0)
+    count = np.add.reduce(changes.found, axis=0, dtype=np.int64)
     starts_slower = np.where(count > 0, _first_is_downward(changes), False)
     even = np.where(starts_slower, count - 2, count - 1)
     return np.where(count == 0, -1, np.where(count % 2 == 1, (count - 1) // 2, even))
@@ -202,7 +202,8 @@ def _main_change(changes: SignChanges) -> IntArray:
 
 def _first_is_downward(changes: SignChanges) -> BoolArray:
     first = np.argmax(changes.found, axis=0)
-    return changes.downward[first, np.arange(changes.found.shape[1])]
+    columns = np.arange(changes.found.shape[1])
+    return np.asarray(changes.downward[first, columns], dtype=np.bool_)
 
 
 def _roots(at: FloatArray, log_t: FloatArray, changes: SignChanges) -> tuple[Root, ...]:
@@ -269,19 +270,17 @@ def resampled_crossings(
     A resample without a crossing has it beyond the measured widths, on the side the sign says:
     the range is then open to ∓inf.
     """
-    t_mem, mem_medians = medians_under_weights(mem, seeds, weights)
-    t_gen, gen_medians = medians_under_weights(gen, seeds, weights)
-    at = knots(t_mem.params, t_gen.params)
+    mem_params, log_mem = log_medians_under_weights(mem, seeds, weights)
+    gen_params, log_gen = log_medians_under_weights(gen, seeds, weights)
+    at = knots(mem_params, gen_params)
     if len(at) < 2:
         return np.empty(0), np.empty(0), np.empty(0, dtype=np.bool_)
-    difference = _difference(
-        at_knots(at, t_mem.params, mem_medians), at_knots(at, t_gen.params, gen_medians)
-    )
+    difference = _difference(at_knots(at, mem_params, log_mem), at_knots(at, gen_params, log_gen))
     changes = sign_changes(at, difference)
     main = _main_change(changes)
     crosses = main >= 0
-    rank = np.cumsum(changes.found, axis=0) - 1
-    is_main = changes.found & (rank == main)
+    rank = np.cumsum(changes.found, axis=0, dtype=np.int16)
+    is_main = changes.found & (rank == (main + 1).astype(np.int16))
     k = np.argmax(is_main, axis=0)
     column = np.arange(len(main))
     low, high = changes.low[k, column], changes.high[k, column]

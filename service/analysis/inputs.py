@@ -8,8 +8,8 @@ has already chosen the clock and the thresholds; they ride along and come back i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -45,12 +45,15 @@ def _columns(owner: object, floats: tuple[str, ...], ints: tuple[str, ...]) -> N
         raise AnalysisError(f"columns of {type(owner).__name__} differ in length: {lengths}")
 
 
-def _diverged(owner: object, size: int) -> None:
-    given = getattr(owner, "diverged", None)
-    flags = np.zeros(size, dtype=np.bool_) if given is None else np.asarray(given, dtype=np.bool_)
-    if len(flags) != size:
-        raise AnalysisError(f"diverged: {len(flags)} flags for {size} runs")
-    object.__setattr__(owner, "diverged", flags)
+def _no_flags() -> BoolArray:
+    return np.empty(0, dtype=np.bool_)
+
+
+def _diverged(given: BoolArray, size: int) -> BoolArray:
+    """One flag per run; none given means that no run diverged."""
+    if len(given) not in (0, size):
+        raise AnalysisError(f"diverged: {len(given)} flags for {size} runs")
+    return np.asarray(given, dtype=np.bool_) if len(given) else np.zeros(size, dtype=np.bool_)
 
 
 def _one_run_per_width_and_seed(width: IntArray, seed: IntArray) -> None:
@@ -86,7 +89,7 @@ class FirstPassages:
     seed: IntArray
     epoch: FloatArray  # first passage, NaN = not reached
     last_epoch: FloatArray  # where a run that did not reach was censored
-    diverged: BoolArray = None  # type: ignore[assignment]  # filled with False
+    diverged: BoolArray = field(default_factory=_no_flags)  # none given = none diverged
     missing: Mapping[int, int] = field(default_factory=dict)
     clock: str = "online"
     threshold: float = 0.99
@@ -95,7 +98,7 @@ class FirstPassages:
 
     def __post_init__(self) -> None:
         _columns(self, ("params", "epoch", "last_epoch"), ("width", "seed"))
-        _diverged(self, len(self.width))
+        object.__setattr__(self, "diverged", _diverged(self.diverged, len(self.width)))
         _one_run_per_width_and_seed(self.width, self.seed)
         _check_passages("epoch", self.epoch, self.last_epoch)
 
@@ -154,7 +157,7 @@ class GrokRuns:
     e_val: FloatArray  # first epoch with validation accuracy ≥ val_threshold, NaN = never
     t_gen: FloatArray  # first epoch with validation accuracy ≥ gen_threshold, NaN = never
     last_epoch: FloatArray
-    diverged: BoolArray = None  # type: ignore[assignment]  # filled with False
+    diverged: BoolArray = field(default_factory=_no_flags)  # none given = none diverged
     missing: Mapping[int, int] = field(default_factory=dict)
     clock: str = "online"
     train_threshold: float = 0.99
@@ -164,7 +167,7 @@ class GrokRuns:
 
     def __post_init__(self) -> None:
         _columns(self, ("params", "e_train", "e_val", "t_gen", "last_epoch"), ("width", "seed"))
-        _diverged(self, len(self.width))
+        object.__setattr__(self, "diverged", _diverged(self.diverged, len(self.width)))
         _one_run_per_width_and_seed(self.width, self.seed)
         for name in ("e_train", "e_val", "t_gen"):
             _check_passages(name, getattr(self, name), self.last_epoch)
@@ -236,6 +239,5 @@ class CapacityRuns:
         return len(self.width)
 
 
-def _masked(owner: object, keep: BoolArray, names: tuple[str, ...]) -> dict[str, object]:
-    assert names == tuple(f.name for f in fields(owner) if f.name in names)  # type: ignore[arg-type]
+def _masked(owner: object, keep: BoolArray, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: getattr(owner, name)[keep] for name in names}

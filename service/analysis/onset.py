@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -76,7 +76,7 @@ def onset(runs: GrokRuns, *, method: str = "robust", level: float = 0.95) -> Ons
         n_undetermined=per_run.n_undetermined,
         n_censored=int(per_run.censored.sum()),
         missing=runs.n_missing,
-        **found,  # type: ignore[arg-type]
+        **found,
     )
 
 
@@ -89,7 +89,7 @@ def _bracket(curve: DelayCurve) -> tuple[float, float]:
     )
 
 
-def _by_paper(curve: DelayCurve) -> dict[str, object]:
+def _by_paper(curve: DelayCurve) -> dict[str, Any]:
     params, at_floor, at_cap = paper_onset(curve.params, curve.minimum)
     status: OnsetStatus = "exact"
     if len(curve.params) == 0:
@@ -111,8 +111,8 @@ def _by_paper(curve: DelayCurve) -> dict[str, object]:
     }
 
 
-def _by_logit(curve: DelayCurve, level: float) -> dict[str, object]:
-    answer: dict[str, object] = {
+def _by_logit(curve: DelayCurve, level: float) -> dict[str, Any]:
+    answer: dict[str, Any] = {
         "rule": "P at which half of the seeds are delayed",
         "params": None,
         "low": None,
@@ -144,7 +144,7 @@ def _by_logit(curve: DelayCurve, level: float) -> dict[str, object]:
     return answer | _from_fit(curve, fit, level)
 
 
-def _from_fit(curve: DelayCurve, fit: FirthFit, level: float) -> dict[str, object]:
+def _from_fit(curve: DelayCurve, fit: FirthFit, level: float) -> dict[str, Any]:
     none_below, all_above = _bracket(curve)
     reentrant = none_below > all_above or fit.slope <= 0
     if fit.slope <= 0:

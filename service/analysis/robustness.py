@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -60,8 +60,7 @@ def robustness(
     raw = [t.p_raw for t in trends if t.p_raw is not None]
     corrected = iter(multipletests(raw, method="holm")[1]) if raw else iter(())
     return tuple(
-        AxisTrend(**{**vars(t), "p_holm": float(next(corrected))}) if t.p_raw is not None else t
-        for t in trends
+        replace(t, p_holm=float(next(corrected))) if t.p_raw is not None else t for t in trends
     )
 
 
@@ -89,18 +88,14 @@ def _trend(cells: pd.DataFrame, axis: str, residual: FloatArray, scale: Scale) -
         n_levels=levels,
     )
     if levels < 2:
-        return _with(blank, reason="one value only")
+        return replace(blank, reason="one value only")
     if n - levels < 1 and not numeric:
-        return _with(blank, reason="one cell per level")
+        return replace(blank, reason="one cell per level")
     if n < 3:
-        return _with(blank, reason="fewer than three cells")
+        return replace(blank, reason="fewer than three cells")
     if numeric:
         return _numeric(blank, _scaled(column, scale), residual, cells)
-    return _categorical(blank, column.astype(str).to_numpy(), residual)
-
-
-def _with(trend: AxisTrend, **changes: object) -> AxisTrend:
-    return AxisTrend(**{**vars(trend), **changes})  # type: ignore[arg-type]
+    return _categorical(blank, [str(v) for v in column], residual)
 
 
 def _scaled(column: pd.Series, scale: Scale) -> FloatArray:
@@ -124,7 +119,7 @@ def _numeric(
             cov_type="cluster", cov_kwds={"groups": prime}, use_t=True
         )
         clustered = float(sandwich.pvalues[1])
-    return _with(
+    return replace(
         blank,
         testable=True,
         slope=float(fit.slope),
@@ -136,10 +131,11 @@ def _numeric(
     )
 
 
-def _categorical(blank: AxisTrend, labels: FloatArray, residual: FloatArray) -> AxisTrend:
-    groups = [residual[labels == level] for level in sorted(set(labels))]
+def _categorical(blank: AxisTrend, labels: list[str], residual: FloatArray) -> AxisTrend:
+    levels = np.array(labels)
+    groups = [residual[levels == level] for level in sorted(set(labels))]
     result = stats.f_oneway(*groups)
-    return _with(
+    return replace(
         blank,
         testable=True,
         f=float(result.statistic),

@@ -38,31 +38,32 @@ def knots(params_mem: FloatArray, params_gen: FloatArray) -> FloatArray:
     union = np.unique(np.concatenate([params_mem, params_gen]))
     low = max(params_mem.min(), params_gen.min())
     high = min(params_mem.max(), params_gen.max())
-    return np.log(union[(union >= low) & (union <= high)])
+    return np.asarray(np.log(union[(union >= low) & (union <= high)]), dtype=np.float64)
 
 
-def at_knots(log_knots: FloatArray, params: FloatArray, medians: FloatArray) -> FloatArray:
-    """log T at the knots, (K, B): measured, or linear between two neighbouring widths.
+def at_knots(log_knots: FloatArray, params: FloatArray, log_t: FloatArray) -> FloatArray:
+    """log T at the knots, (K, B), from log T at the widths: measured, or linear in log P.
 
     Between a reached and an unreached width nothing is known (NaN); between two unreached
     ones the curve is unreached (+inf).
     """
     log_params = np.log(params)
-    log_t = np.log(medians)
-    exact = np.searchsorted(log_params, log_knots)
-    exact = np.minimum(exact, len(log_params) - 1)
-    if np.array_equal(log_params[exact], log_knots):
-        return log_t if len(exact) == len(log_params) else log_t[exact]
+    if len(log_knots) == 0 or np.array_equal(log_params, log_knots):
+        return log_t[: len(log_knots)]
     right = np.clip(np.searchsorted(log_params, log_knots), 1, len(log_params) - 1)
     share = (log_knots - log_params[right - 1]) / (log_params[right] - log_params[right - 1])
-    left_t, right_t = log_t[right - 1], log_t[right]
-    between = left_t + share[:, None] * np.where(
-        np.isinf(left_t) & np.isinf(right_t), 0.0, right_t - left_t
-    )
-    between[np.isinf(left_t) != np.isinf(right_t)] = np.nan
-    on_left, on_right = share == 0.0, share == 1.0
-    between[on_left], between[on_right] = left_t[on_left], right_t[on_right]
-    return between
+    values = np.empty((len(log_knots), log_t.shape[1]))
+    for k, (r, s) in enumerate(zip(right, share, strict=True)):
+        if s in (0.0, 1.0):
+            values[k] = log_t[r - 1 if s == 0.0 else r]
+            continue
+        before, after = log_t[r - 1], log_t[r]
+        with np.errstate(invalid="ignore"):  # inf − inf, replaced below
+            values[k] = before + s * (after - before)
+        both = np.isinf(before) & np.isinf(after)
+        values[k][both] = np.inf
+        values[k][(np.isinf(before) | np.isinf(after)) & ~both] = np.nan
+    return values
 
 
 def sign_changes(log_knots: FloatArray, difference: FloatArray) -> SignChanges:
@@ -71,30 +72,35 @@ def sign_changes(log_knots: FloatArray, difference: FloatArray) -> SignChanges:
     A change between neighbouring finite knots is a root; next to an unreached side, or across
     knots of unknown sign, it is only bracketed by the two knots around it.
     """
-    count, resamples = difference.shape
-    found = np.zeros((count, resamples), dtype=np.bool_)
-    low = np.full((count, resamples), np.nan)
-    high = np.full((count, resamples), np.nan)
     known = ~np.isnan(difference)
     positive = difference > 0
+    found = np.zeros(difference.shape, dtype=np.bool_)
+    low = np.zeros(difference.shape)
+    high = np.zeros(difference.shape)
+    resamples = difference.shape[1]
     last = np.full(resamples, -1, dtype=np.int64)  # latest knot with a known sign
     last_positive = np.zeros(resamples, dtype=np.bool_)
-    for k in range(count):
-        turned = known[k] & (last >= 0) & (positive[k] != last_positive)
-        if turned.any():
-            at = np.flatnonzero(turned)
+    for k in range(len(difference)):
+        all_known = bool(known[k].all())
+        turned = (positive[k] != last_positive) & known[k] & (last >= 0)
+        at = np.flatnonzero(turned)
+        if len(at):
             found[k, at] = True
             low[k, at], high[k, at] = _locate(log_knots, difference, k, last[at], at)
-        last[known[k]] = k
-        last_positive = np.where(known[k], positive[k], last_positive)
+        if all_known:
+            last[:] = k
+            last_positive = positive[k]
+        else:
+            last[known[k]] = k
+            last_positive = np.where(known[k], positive[k], last_positive)
     return SignChanges(
         found=found,
         low=low,
         high=high,
         downward=found & ~positive,
-        resolved=known.sum(axis=0),
-        any_slower=(known & positive).any(axis=0),
-        any_faster=(known & ~positive).any(axis=0),
+        resolved=np.add.reduce(known, axis=0, dtype=np.int64),
+        any_slower=np.logical_or.reduce(positive, axis=0),
+        any_faster=np.logical_or.reduce(known & ~positive, axis=0),
     )
 
 

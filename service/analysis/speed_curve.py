@@ -7,7 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from service.analysis.inputs import FirstPassages, FloatArray, IntArray
-from service.analysis.survival import CountArray, censoring_times, median_under_weights
+from service.analysis.survival import (
+    CountArray,
+    censoring_times,
+    log_median_under_weights,
+    median_survival,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,31 +46,36 @@ def mean_over_reached(runs: FirstPassages) -> SpeedCurve:
 
 def kaplan_meier_curve(runs: FirstPassages) -> SpeedCurve:
     """The robust centre: the Kaplan–Meier median over seeds at each width."""
-    curve, medians = medians_under_weights(
-        runs, np.array(runs.seeds), np.ones((len(runs.seeds), 1), dtype=np.uint8)
-    )
-    return SpeedCurve(curve.width, curve.params, medians[:, 0])
-
-
-def medians_under_weights(
-    runs: FirstPassages, seeds: IntArray, weights: CountArray
-) -> tuple[SpeedCurve, FloatArray]:
-    """Kaplan–Meier medians of every width when seeds are drawn as blocks.
-
-    `weights` is (seeds, B), row i counting the draws of `seeds[i]`; a width uses the drawn
-    seeds it has. Returns the widths (their centre unset, NaN) and medians (widths, B).
-    """
+    width, params, members = _by_width(runs)
     time, event = censoring_times(runs), ~np.isnan(runs.epoch)
-    position = {int(s): i for i, s in enumerate(seeds)}
-    known = np.array([int(s) in position for s in runs.seed], dtype=np.bool_)
-    width, first = np.unique(runs.width[known], return_index=True)
-    params = runs.params[known][first]
-    order = np.argsort(params, kind="stable")
-    width, params = width[order], params[order]
-    medians = np.empty((len(width), weights.shape[1]))
-    for k, w in enumerate(width):
-        here = known & (runs.width == w)
-        rows = np.array([position[int(s)] for s in runs.seed[here]])
-        medians[k] = median_under_weights(time[here], event[here], weights[rows])
-    unset = np.full(len(width), np.nan)
-    return SpeedCurve(width, params, unset), medians
+    centre = [median_survival(time[m], event[m]) for m in members]
+    return SpeedCurve(width, params, np.array(centre, dtype=np.float64))
+
+
+def log_medians_under_weights(
+    runs: FirstPassages, seeds: IntArray, weights: CountArray
+) -> tuple[FloatArray, FloatArray]:
+    """P of every width and the log Kaplan–Meier medians there when seeds are drawn as blocks.
+
+    `weights` is (seeds, B), row i counting the draws of `seeds[i]`, sorted; a width uses the
+    drawn seeds it has. Returns (widths,) and (widths, B).
+    """
+    runs = runs.where(np.isin(runs.seed, seeds))
+    time, event = censoring_times(runs), ~np.isnan(runs.epoch)
+    row = np.searchsorted(seeds, runs.seed)
+    _, params, members = _by_width(runs)
+    log_medians = np.empty((len(members), weights.shape[1]))
+    for k, m in enumerate(members):
+        log_medians[k] = log_median_under_weights(time[m], event[m], weights[row[m]])
+    return params, log_medians
+
+
+def _by_width(runs: FirstPassages) -> tuple[IntArray, FloatArray, list[IntArray]]:
+    """Widths and P ascending in P, and the positions of each width's runs."""
+    if len(runs) == 0:
+        return np.empty(0, dtype=np.int64), np.empty(0), []
+    order = np.argsort(runs.params, kind="stable")
+    starts = np.flatnonzero(np.diff(runs.params[order])) + 1
+    members = np.split(order, starts)
+    first = np.array([m[0] for m in members])
+    return runs.width[first], runs.params[first], members

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +11,8 @@ from scipy import stats
 
 from service.analysis.inputs import BoolArray, FirstPassages, FloatArray, IntArray
 
-CountArray = npt.NDArray[np.uint8] | npt.NDArray[np.int64]
+CountArray = npt.NDArray[Any]  # uint8 for fewer than 256 seeds, else int64
+IndexArray = npt.NDArray[Any]
 
 HALF_TOLERANCE = 1e-12  # S(t) = 1/2 is met exactly by small samples; products round
 
@@ -38,7 +40,7 @@ def kaplan_meier(time: FloatArray, event: BoolArray) -> tuple[FloatArray, FloatA
     at = np.unique(time[event])
     at_risk = np.array([np.sum(time >= t) for t in at], dtype=np.float64)
     deaths = np.array([np.sum((time == t) & event) for t in at], dtype=np.float64)
-    return at, np.cumprod(1.0 - deaths / at_risk)
+    return at, np.asarray(np.cumprod(1.0 - deaths / at_risk), dtype=np.float64)
 
 
 def median_survival(time: FloatArray, event: BoolArray) -> float:
@@ -57,58 +59,79 @@ def median_under_weights(time: FloatArray, event: BoolArray, weights: CountArray
     `weights` is (runs, B): how often each run was drawn in each resample. Returns (B,), +inf
     where the median is not reached, NaN where nothing was drawn.
     """
+    values, pick = _median_table(time, event, weights)
+    return np.asarray(values[pick], dtype=np.float64)
+
+
+def log_median_under_weights(time: FloatArray, event: BoolArray, weights: CountArray) -> FloatArray:
+    """Natural logarithms of the same medians, taken before they are spread over resamples."""
+    values, pick = _median_table(time, event, weights)
+    return np.asarray(np.log(values)[pick], dtype=np.float64)
+
+
+def _median_table(
+    time: FloatArray, event: BoolArray, weights: CountArray
+) -> tuple[FloatArray, IndexArray]:
+    """All medians that can occur and which one each resample has.
+
+    A median is the midpoint of two events (usually the same one), so the table has one entry
+    per pair, with +inf after the last event, and NaN at the end for an empty draw.
+    """
     order = risk_order(time, event)
     event_times = np.append(time[order][event[order]], np.inf)
     drawn = weights[order]
-    total = drawn.sum(axis=0, dtype=np.int64)
     n_events = len(event_times) - 1
+    total = np.add.reduce(drawn, axis=0, dtype=np.int32)
+    # Twice the draws and every pair of events must fit the type; bytes make this fast.
+    largest = max(2 * int(total.max(initial=0)), (n_events + 1) ** 2)
+    total = total.astype(np.min_scalar_type(largest))
     if np.all(event[order][:n_events]):
         low, high = _middle_by_counting(drawn[:n_events], total)
     else:
         low, high = _middle_by_product(event[order], drawn, total)
-    upper = event_times[high]
-    median = 0.5 * (event_times[low] + upper)
-    median[total == 0] = np.nan
-    return median
+    pick = low
+    pick *= n_events + 1
+    pick += high
+    if not np.all(total):
+        pick[total == 0] = (n_events + 1) ** 2
+    midpoints = 0.5 * (event_times[:, None] + event_times[None, :])
+    return np.append(midpoints.ravel(), np.nan), pick
 
 
-def _middle_by_counting(drawn: CountArray, total: IntArray) -> tuple[IntArray, IntArray]:
+def _middle_by_counting(drawn: CountArray, total: IndexArray) -> tuple[IndexArray, IndexArray]:
     """Where no run is censored before an event S = 1 − ECDF, and counting finds the middle.
 
     Returns for each resample the index of the first event with S ≤ 1/2 and of the first with
     S < 1/2; the number of events where there is none.
     """
-    # Counts of at most a hundred seeds fit a byte, and byte lanes are what makes this fast.
-    small = len(drawn) < 255 and (total.size == 0 or int(total.max()) < 128)
-    kind = np.uint8 if small else np.int64
-    whole = total.astype(kind)
-    twice_seen = np.zeros(drawn.shape[1], dtype=kind)
-    low = np.zeros(drawn.shape[1], dtype=kind)
-    high = np.zeros(drawn.shape[1], dtype=kind)
-    for row in drawn.astype(kind, copy=False):
+    twice_seen, low, high = (np.zeros_like(total) for _ in range(3))
+    before = np.empty(total.shape, dtype=np.bool_)
+    as_count = before.view(np.uint8)  # adding the bytes of a comparison spares a cast
+    for row in drawn:
         twice_seen += row
         twice_seen += row
-        low += twice_seen < whole
-        high += twice_seen <= whole
-    return low.astype(np.int64), high.astype(np.int64)
+        np.less(twice_seen, total, out=before)
+        low += as_count
+        np.less_equal(twice_seen, total, out=before)
+        high += as_count
+    return low, high
 
 
 def _middle_by_product(
-    event: BoolArray, drawn: CountArray, total: IntArray
-) -> tuple[IntArray, IntArray]:
+    event: BoolArray, drawn: CountArray, total: IndexArray
+) -> tuple[IndexArray, IndexArray]:
     """The same indices by the product-limit formula, when censorings precede events.
 
     Treating tied events one after the other gives the same product as treating them at once.
     """
     at_risk = total.astype(np.float64)
-    survival = np.ones(drawn.shape[1])
-    low = np.zeros(drawn.shape[1], dtype=np.int64)
-    high = np.zeros(drawn.shape[1], dtype=np.int64)
+    survival = np.ones(total.shape)
+    low, high = np.zeros_like(total), np.zeros_like(total)
     for is_event, row in zip(event, drawn, strict=True):
         if is_event:
             survival *= 1.0 - row / np.maximum(at_risk, 1.0)
-            low += survival > 0.5 + HALF_TOLERANCE
-            high += survival >= 0.5 - HALF_TOLERANCE
+            low += (survival > 0.5 + HALF_TOLERANCE).view(np.uint8)
+            high += (survival >= 0.5 - HALF_TOLERANCE).view(np.uint8)
         at_risk -= row
     return low, high
 

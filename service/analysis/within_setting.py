@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from service.analysis.cells import log_pair, usable
+from service.analysis.inputs import FloatArray
 from service.analysis.rank import spearman
 
 STRONG = 0.065  # largest standard deviation (dex) of a strong row
@@ -87,7 +88,7 @@ def _row(setting: dict[str, object], group: pd.DataFrame) -> WithinSetting:
     )
 
 
-def _driver(good: pd.DataFrame, residual: np.ndarray, std: float | None) -> int | None:
+def _driver(good: pd.DataFrame, residual: FloatArray, std: float | None) -> int | None:
     n = len(residual)
     own = verdict(n, std)
     if n <= UNDER_RESOLVED + 1 or own not in ("weak", "moderate"):
