@@ -8,6 +8,7 @@ from sqlalchemy import Connection, text
 from service.analysis.capacity import Capacity, choose_c_model
 from service.analysis.capacity import capacity as fit_capacity
 from service.analysis.inputs import CapacityRuns
+from service.answers.asking import Asked
 from service.answers.cell import MODEL_COLUMNS
 from service.answers.inputs import closed
 from service.answers.making import BitsPerParameter, Method, Setting, finite
@@ -33,6 +34,14 @@ WHERE s.id <> :suite_id AND r.kind = 'capacity' AND r.state = 'done' AND NOT sr.
   AND {" AND ".join(f"r.{name} = :{name}" for name in MATCHED)}
 GROUP BY s.name ORDER BY count(*) DESC, s.name LIMIT 1
 """
+
+
+def cell_bits(connection: Connection, asked: Asked) -> BitsPerParameter:
+    """C_model for the cell asked about."""
+    convention = asked.convention
+    return bits_per_parameter(
+        connection, asked.suite, asked.cell.values, convention.method, convention.level
+    )
 
 
 def bits_per_parameter(

@@ -75,16 +75,26 @@ def one_cell(
 ) -> Cell:
     """The only cell that matches; several are refused with the axis values to choose from."""
     found = list(cells(runs, filters, labels))
-    if len(found) == 1:
-        return found[0]
-    choices = {
+    refuse_several(found)
+    return found[0]
+
+
+def refuse_several(found: list[Cell], *, one_per_prime: bool = False) -> None:
+    """Refuse an ambiguous question with the axis values there are to choose from."""
+    settings = {tuple(cell.setting.items()) for cell in found}
+    if len(settings if one_per_prime else found) == 1:
+        return
+    choices: dict[str, list[SettingValue]] = {
         axis: sorted({cell.setting[axis] for cell in found}, key=sortable)
         for axis in found[0].setting
     }
     choices = {axis: values for axis, values in choices.items() if len(values) > 1}
     names = ", ".join(choices)
     raise Ambiguous(
-        next(iter(choices)), None, choices, f"{len(found)} settings match; choose by {names}"
+        next(iter(choices), "setting"),
+        None,
+        choices,
+        f"{len(settings)} settings match; choose by {names}",
     )
 
 

@@ -15,7 +15,7 @@ from service.analysis.inputs import FirstPassages
 from service.analysis.onset import onset as find_onset
 from service.analysis.speed_curve import SpeedCurve
 from service.answers.asking import Asked, ask
-from service.answers.bits import bits_per_parameter
+from service.answers.bits import cell_bits
 from service.answers.inputs import first_passages, grok_runs
 from service.answers.making import Answer, BitsPerParameter, ByKind, CurvePoint, Units, finite
 from service.answers.onset import OnsetEstimate, onset_estimate
@@ -96,14 +96,7 @@ class CrossingAnswer(Answer):
 def crossing(connection: Connection, question: Question) -> CrossingAnswer:
     """Where memorisation and generalisation cross in the cell asked about."""
     asked = ask(connection, question)
-    c_model = bits_per_parameter(
-        connection,
-        asked.suite,
-        asked.cell.values,
-        asked.convention.method,
-        asked.convention.level,
-    )
-    return crossing_of(asked, c_model)
+    return crossing_of(asked, cell_bits(connection, asked))
 
 
 def crossing_of(asked: Asked, c_model: BitsPerParameter) -> CrossingAnswer:

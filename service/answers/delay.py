@@ -9,7 +9,7 @@ from pydantic import Field
 from sqlalchemy import Connection
 
 from service.analysis.delay import delay_curve, delays
-from service.answers.asking import ask
+from service.answers.asking import Asked, ask
 from service.answers.inputs import closed, grok_runs
 from service.answers.making import Answer, finite
 from service.answers.onset import OnsetPoint, delay_points
@@ -45,7 +45,11 @@ class DelayAnswer(Answer):
 
 def delay(connection: Connection, question: Question) -> DelayAnswer:
     """The delay of every run of the cell asked about."""
-    asked = ask(connection, question)
+    return delay_of(ask(connection, question))
+
+
+def delay_of(asked: Asked) -> DelayAnswer:
+    """The answer for a cell whose runs have been read."""
     grok = grok_runs(asked.cell, asked.convention)
     found = delays(grok, method=asked.convention.method)
     rows, _ = closed(asked.cell.grok)

@@ -27,7 +27,7 @@ LADDERS = {
 }
 
 SUITES = """
-SELECT s.id, s.name, s.spec, s.hash, s.revision, s.frozen,
+SELECT s.id, s.name, s.spec, s.hash, s.revision, s.frozen_at IS NOT NULL AS frozen,
        EXISTS (SELECT FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
                WHERE sr.suite_id = s.id AND NOT sr.inherited AND r.state = 'running') AS running
 FROM suites s

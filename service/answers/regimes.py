@@ -9,7 +9,7 @@ from pydantic import Field
 from sqlalchemy import Connection
 
 from service.analysis.delay import regimes as find_regimes
-from service.answers.asking import ask
+from service.answers.asking import Asked, ask
 from service.answers.inputs import grok_runs
 from service.answers.making import Answer
 from service.answers.question import Question
@@ -41,7 +41,11 @@ class RegimesAnswer(Answer):
 
 def regimes(connection: Connection, question: Question) -> RegimesAnswer:
     """What happens at every width of the cell asked about."""
-    asked = ask(connection, question)
+    return regimes_of(ask(connection, question))
+
+
+def regimes_of(asked: Asked) -> RegimesAnswer:
+    """The answer for a cell whose runs have been read."""
     grok = grok_runs(asked.cell, asked.convention)
     return RegimesAnswer(
         **asked.head(),

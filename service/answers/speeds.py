@@ -12,8 +12,8 @@ from sqlalchemy import Connection
 from service.analysis.inputs import FirstPassages
 from service.analysis.speeds import Speeds, WidthSpeed
 from service.analysis.speeds import speeds as find_speeds
-from service.answers.asking import ask
-from service.answers.bits import bits_per_parameter
+from service.answers.asking import Asked, ask
+from service.answers.bits import cell_bits
 from service.answers.inputs import first_passages, grok_runs
 from service.answers.making import Answer, BitsPerParameter, ByKind, Units, finite
 from service.answers.question import Question
@@ -76,10 +76,12 @@ class SpeedsAnswer(Answer):
 def speeds(connection: Connection, question: Question) -> SpeedsAnswer:
     """Both speeds of the cell asked about."""
     asked = ask(connection, question)
+    return speeds_of(asked, cell_bits(connection, asked))
+
+
+def speeds_of(asked: Asked, c_model: BitsPerParameter) -> SpeedsAnswer:
+    """The answer for a cell whose runs have been read."""
     cell, convention = asked.cell, asked.convention
-    c_model = bits_per_parameter(
-        connection, asked.suite, cell.values, convention.method, convention.level
-    )
     mem = first_passages(cell, convention)
     gen = grok_runs(cell, convention).generalisation()
     p_mem = cell.k_mem / c_model.value
