@@ -17,6 +17,8 @@ Role = Literal["owner", "writer", "reader"]
 
 CONNECT_SECONDS = 10
 READER_STATEMENT_SECONDS = 60
+# A server that vanished without a word is noticed within a minute.
+KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 SECRET_PARAMETERS = ("password", "sslpassword")
 
 # Takes the group role where this login may and the migration could create it; a login that is
@@ -88,9 +90,9 @@ def connect(
     if isinstance(url, SecretStr):
         url = url.get_secret_value()
     parsed = parse_url(url if url is not None else database_url(role))
-    arguments: dict[str, Any] = {"application_name": f"groktime {role}"}
-    if "connect_timeout" not in parsed.query:
-        arguments["connect_timeout"] = CONNECT_SECONDS
+    arguments: dict[str, Any] = {"application_name": f"groktime {role}", **KEEPALIVES}
+    arguments["connect_timeout"] = CONNECT_SECONDS
+    arguments = {name: value for name, value in arguments.items() if name not in parsed.query}
     engine = create_engine(
         parsed,
         connect_args=arguments,

@@ -74,8 +74,11 @@ class Suite(Table):
         server_default=text("0"),
         comment="raised whenever a run of the suite closes or its runs change; caches key on it",
     )
-    frozen: Mapped[bool] = mapped_column(
-        server_default=text("false"), comment="true: a recording; its spec and runs do not change"
+    frozen_at: Mapped[datetime | None] = mapped_column(
+        comment="when the spec was frozen (pre-registered): it cannot change since; NULL: it can"
+    )
+    recorded: Mapped[dict[str, Any] | None] = mapped_column(
+        comment="when, where and with what a loaded recording was made; NULL: trained here"
     )
     created_at: Mapped[datetime] = mapped_column(
         server_default=func.now(), comment="when the suite was first registered"
@@ -174,6 +177,10 @@ class Run(Table):
     )
     last_epoch: Mapped[int] = mapped_column(
         server_default=text("0"), comment="epochs recorded; where a closed run is censored"
+    )
+    thinned: Mapped[bool] = mapped_column(
+        server_default=text("false"),
+        comment="true: a recording that keeps some epochs of the curve only; passages are exact",
     )
     # Summary, written when the run closes.
     first_online: Mapped[list[int | None] | None] = mapped_column(

@@ -43,11 +43,17 @@ def upgrade() -> None:
             "caches key on it",
         ),
         sa.Column(
-            "frozen",
-            sa.Boolean(),
-            server_default=sa.text("false"),
-            nullable=False,
-            comment="true: a recording; its spec and runs do not change",
+            "frozen_at",
+            sa.DateTime(timezone=True),
+            nullable=True,
+            comment="when the spec was frozen (pre-registered): it cannot change since; "
+            "NULL: it can",
+        ),
+        sa.Column(
+            "recorded",
+            postgresql.JSONB(astext_type=sa.Text()),
+            nullable=True,
+            comment="when, where and with what a loaded recording was made; NULL: trained here",
         ),
         sa.Column(
             "created_at",
@@ -173,6 +179,14 @@ def upgrade() -> None:
             server_default=sa.text("0"),
             nullable=False,
             comment="epochs recorded; where a closed run is censored",
+        ),
+        sa.Column(
+            "thinned",
+            sa.Boolean(),
+            server_default=sa.text("false"),
+            nullable=False,
+            comment="true: a recording that keeps some epochs of the curve only; "
+            "passages are exact",
         ),
         sa.Column(
             "first_online",

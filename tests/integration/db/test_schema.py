@@ -55,14 +55,14 @@ def test_a_database_without_tables_is_refused_with_the_command_to_run(
 
 def test_an_older_schema_is_refused_with_the_command_to_run(empty_database: Database) -> None:
     migrate(empty_database.engine, "0001")
-    with pytest.raises(SchemaError, match="0001 is older .*groktime db migrate"):
+    with pytest.raises(SchemaError, match=r"0001 is older .*groktime db migrate"):
         connect(empty_database.url)
 
 
 def test_a_newer_schema_is_refused_and_left_alone(database: Database) -> None:
     with database.engine.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(SchemaError, match="9999 is newer .* install"):
+    with pytest.raises(SchemaError, match=r"9999 is newer .* install"):
         require_current(database.engine)
     with pytest.raises(SchemaError, match="9999 is newer"):
         migrate(database.engine)

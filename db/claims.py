@@ -1,0 +1,204 @@
+"""Who trains a run: claims with a lease and an attempt number, by the database's clock alone.
+
+pending ─claim→ running ─close→ done | failed
+                running ─lease over→ stale ─claim→ running (attempt + 1)
+A worker's own clock is never asked, so clocks that differ between machines do no harm. The
+attempt number fences every write: an attempt that lost its run cannot change it any more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, Engine, text
+
+from db.notices import RAISE_REVISIONS
+from db.provenance import Provenance, provenance
+from db.registering import spec_from_json
+from service.spec import RunSpec
+
+LOCK_CLAIMABLE = """
+SELECT id, spec, attempt, last_epoch FROM runs
+WHERE id = ANY(:ids) AND (state IN ('pending', 'stale')
+    OR state = 'running' AND lease_until < clock_timestamp())
+ORDER BY id FOR UPDATE SKIP LOCKED
+"""
+
+# An attempt whose lease ended without anybody noticing ends here.
+END_ATTEMPTS = """
+UPDATE attempts a SET state = :state, ended_at = clock_timestamp()
+FROM runs r WHERE r.id = a.run_id AND r.id = ANY(:ids) AND a.attempt = r.attempt
+    AND a.state = 'running'
+"""
+
+TAKE = """
+UPDATE runs r SET state = 'running', attempt = r.attempt + 1, owner = :owner,
+    lease_until = clock_timestamp() + make_interval(secs => :lease), last_epoch = t.resume
+FROM unnest(CAST(:ids AS int[]), CAST(:resumes AS int[])) AS t(id, resume) WHERE r.id = t.id
+"""
+
+FORGET_BEYOND = """
+DELETE FROM curve c USING unnest(CAST(:ids AS int[]), CAST(:resumes AS int[])) AS t(id, resume)
+WHERE c.run_id = t.id AND c.epoch > t.resume
+"""
+
+INSERT_ATTEMPTS = """
+INSERT INTO attempts (run_id, attempt, owner, host, resume_epoch, git_commit, git_dirty, versions)
+SELECT r.id, r.attempt, :owner, :host, r.last_epoch, :commit, :dirty, CAST(:versions AS jsonb)
+FROM runs r WHERE r.id = ANY(:ids)
+"""
+
+RENEW = """
+UPDATE runs r SET lease_until = clock_timestamp() + make_interval(secs => :lease)
+FROM unnest(CAST(:ids AS int[]), CAST(:attempts AS int[])) AS t(id, attempt)
+WHERE r.id = t.id AND r.attempt = t.attempt AND r.state = 'running'
+RETURNING r.id
+"""
+
+LOCK_OWNED = """
+SELECT r.id FROM runs r
+JOIN unnest(CAST(:ids AS int[]), CAST(:attempts AS int[])) AS t(id, attempt)
+    ON r.id = t.id AND r.attempt = t.attempt
+WHERE r.state = 'running' ORDER BY r.id FOR UPDATE OF r
+"""
+
+LOCK_EXPIRED = """
+SELECT id FROM runs WHERE state = 'running' AND lease_until < clock_timestamp()
+ORDER BY id FOR UPDATE SKIP LOCKED
+"""
+
+LEAVE = "UPDATE runs SET state = :state, owner = NULL, lease_until = NULL WHERE id = ANY(:ids)"
+
+FAIL = """
+UPDATE runs SET state = 'failed', reason = :reason, owner = NULL, lease_until = NULL,
+    closed_at = clock_timestamp()
+WHERE id = ANY(:ids)
+"""
+
+EXPLAIN_ATTEMPTS = """
+UPDATE attempts a SET reason = :reason FROM runs r
+WHERE r.id = a.run_id AND r.id = ANY(:ids) AND a.attempt = r.attempt
+"""
+
+REOPEN = """
+UPDATE runs SET state = 'pending', reason = NULL, closed_at = NULL, stopped_by = NULL,
+    first_online = NULL, first_eval = NULL, first_val = NULL
+WHERE id = ANY(:ids) AND state = 'failed' RETURNING id
+"""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A run that this worker owns for this attempt."""
+
+    run_id: int
+    attempt: int
+    spec: RunSpec
+    resume_epoch: int  # curve rows up to here exist, and the chosen checkpoint is of this epoch
+
+
+def claim(
+    engine: Engine,
+    run_ids: Sequence[int],
+    owner: str,
+    lease_seconds: float,
+    checkpoints: Mapping[int, Sequence[int]] | None = None,
+    maker: Provenance | None = None,
+) -> list[Claim]:
+    """Take the runs that are free, in the order asked; those another worker has are left out.
+
+    `checkpoints` gives per run the epochs that training could resume from; the latest one whose
+    epochs are all recorded is chosen, and what the curve holds beyond it is deleted.
+    """
+    maker = maker or provenance()
+    with engine.begin() as connection:
+        free = connection.execute(text(LOCK_CLAIMABLE), {"ids": list(run_ids)}).all()
+        if not free:
+            return []
+        ids = [row.id for row in free]
+        known = checkpoints or {}
+        resumes = [
+            max((epoch for epoch in known.get(row.id, ()) if epoch <= row.last_epoch), default=0)
+            for row in free
+        ]
+        connection.execute(text(END_ATTEMPTS), {"ids": ids, "state": "stale"})
+        connection.execute(
+            text(TAKE), {"ids": ids, "resumes": resumes, "owner": owner, "lease": lease_seconds}
+        )
+        connection.execute(text(FORGET_BEYOND), {"ids": ids, "resumes": resumes})
+        connection.execute(
+            text(INSERT_ATTEMPTS),
+            {
+                "ids": ids,
+                "owner": owner,
+                "host": maker.host,
+                "commit": maker.git_commit,
+                "dirty": maker.git_dirty,
+                "versions": json.dumps(maker.versions),
+            },
+        )
+    claims = {
+        row.id: Claim(row.id, row.attempt + 1, spec_from_json(row.spec), resume)
+        for row, resume in zip(free, resumes, strict=True)
+    }
+    return [claims[run_id] for run_id in run_ids if run_id in claims]
+
+
+def renew(engine: Engine, claims: Sequence[Claim], lease_seconds: float) -> set[int]:
+    """Extend the leases; returns the ids of the runs still owned."""
+    with engine.begin() as connection:
+        rows = connection.execute(text(RENEW), {**_fences(claims), "lease": lease_seconds})
+        return {row.id for row in rows}
+
+
+def release(engine: Engine, claims: Sequence[Claim]) -> set[int]:
+    """Give runs back unfinished; what was recorded stays for whoever resumes."""
+    with engine.begin() as connection:
+        ids = _owned(connection, claims)
+        connection.execute(text(END_ATTEMPTS), {"ids": ids, "state": "released"})
+        connection.execute(text(LEAVE), {"ids": ids, "state": "pending"})
+    return set(ids)
+
+
+def expire(engine: Engine) -> list[int]:
+    """Mark runs whose lease is over as stale: their worker is gone or frozen."""
+    with engine.begin() as connection:
+        ids = list(connection.scalars(text(LOCK_EXPIRED)))
+        connection.execute(text(END_ATTEMPTS), {"ids": ids, "state": "stale"})
+        connection.execute(text(LEAVE), {"ids": ids, "state": "stale"})
+    return ids
+
+
+def mark_failed(engine: Engine, claims: Sequence[Claim], reason: str) -> set[int]:
+    """Close runs whose attempt cannot go on for a reason that trying again would not change."""
+    with engine.begin() as connection:
+        ids = _owned(connection, claims)
+        connection.execute(text(END_ATTEMPTS), {"ids": ids, "state": "failed"})
+        connection.execute(text(EXPLAIN_ATTEMPTS), {"ids": ids, "reason": reason})
+        connection.execute(text(FAIL), {"ids": ids, "reason": reason})
+        raise_revisions(connection, ids)
+    return set(ids)
+
+
+def reopen(engine: Engine, run_ids: Sequence[int]) -> list[int]:
+    """Make failed runs pending again."""
+    with engine.begin() as connection:
+        ids = list(connection.scalars(text(REOPEN), {"ids": list(run_ids)}))
+        raise_revisions(connection, ids)
+    return ids
+
+
+def raise_revisions(connection: Connection, run_ids: Sequence[int]) -> None:
+    """Tell suites and listeners that these runs changed; the last statement of a transaction."""
+    if run_ids:
+        connection.exec_driver_sql(RAISE_REVISIONS, {"runs": list(run_ids)})
+
+
+def _fences(claims: Sequence[Claim]) -> dict[str, list[int]]:
+    return {"ids": [c.run_id for c in claims], "attempts": [c.attempt for c in claims]}
+
+
+def _owned(connection: Connection, claims: Sequence[Claim]) -> list[int]:
+    return list(connection.scalars(text(LOCK_OWNED), _fences(claims)))

@@ -1,0 +1,178 @@
+"""A run belongs to one worker at a time, by the database's clock."""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+from collections.abc import Sequence
+from multiprocessing.connection import Connection as Pipe
+
+from fixtures.database import Database
+from fixtures.runs import capacity_spec, claim_all, grok_spec, register, speed_spec
+from sqlalchemy import text
+
+from db.claims import claim, expire, mark_failed, release, renew, reopen
+from db.engine import connect
+from db.registering import open_runs
+
+OVER = -1.0  # seconds: a lease that has ended when it is given
+
+
+def states(database: Database, column: str = "state") -> list[str]:
+    with database.engine.connect() as connection:
+        return list(connection.scalars(text(f"SELECT {column} FROM runs ORDER BY id")))
+
+
+def attempts(database: Database) -> list[tuple[int, str]]:
+    query = text("SELECT attempt, state FROM attempts ORDER BY run_id, attempt")
+    with database.engine.connect() as connection:
+        return [(row.attempt, row.state) for row in connection.execute(query)]
+
+
+def test_a_claimed_run_is_running_and_cannot_be_claimed_again(database: Database) -> None:
+    (mine,) = claim_all(database.engine, [grok_spec()])
+    assert mine.attempt == 1
+    assert mine.spec == grok_spec()
+    assert claim(database.engine, [mine.run_id], "other", 60) == []
+    assert states(database) == ["running"]
+
+
+def test_claims_come_in_the_order_asked(database: Database) -> None:
+    specs = [speed_spec(seed=seed) for seed in (3, 1, 2)]
+    suite = register(database.engine, specs)
+    ids = list(open_runs(database.engine, suite.suite_id).values())
+    assert [c.run_id for c in claim(database.engine, ids[::-1], "test", 60)] == ids[::-1]
+
+
+def test_a_run_whose_lease_is_over_becomes_stale_then_the_next_workers(database: Database) -> None:
+    (lost,) = claim_all(database.engine, [grok_spec()], lease=OVER)
+    assert expire(database.engine) == [lost.run_id]
+    assert states(database) == ["stale"]
+    (taken,) = claim(database.engine, [lost.run_id], "other", 60)
+    assert taken.attempt == 2
+    assert attempts(database) == [(1, "stale"), (2, "running")]
+    assert renew(database.engine, [lost], 60) == set()
+    assert release(database.engine, [lost]) == set()
+    assert mark_failed(database.engine, [lost], "late") == set()
+    assert states(database) == ["running"]
+
+
+def test_an_expired_run_can_be_claimed_before_anybody_marks_it(database: Database) -> None:
+    (lost,) = claim_all(database.engine, [grok_spec()], lease=OVER)
+    (taken,) = claim(database.engine, [lost.run_id], "other", 60)
+    assert taken.attempt == 2
+    assert attempts(database) == [(1, "stale"), (2, "running")]
+
+
+def test_renewing_keeps_a_run_from_expiring(database: Database) -> None:
+    (mine,) = claim_all(database.engine, [grok_spec()], lease=OVER)
+    assert renew(database.engine, [mine], 60) == {mine.run_id}
+    assert expire(database.engine) == []
+
+
+def test_a_released_run_is_pending_again(database: Database) -> None:
+    (mine,) = claim_all(database.engine, [grok_spec()])
+    assert release(database.engine, [mine]) == {mine.run_id}
+    assert states(database) == ["pending"]
+    assert attempts(database) == [(1, "released")]
+
+
+def test_a_failed_run_says_why_and_can_be_reopened(database: Database) -> None:
+    (mine,) = claim_all(database.engine, [grok_spec()])
+    mark_failed(database.engine, [mine], "out of memory")
+    assert states(database, "reason") == ["out of memory"]
+    assert claim(database.engine, [mine.run_id], "other", 60) == []
+    assert reopen(database.engine, [mine.run_id]) == [mine.run_id]
+    assert states(database) == ["pending"]
+
+
+def record_epochs(database: Database, run_id: int, epochs: int) -> None:
+    with database.engine.begin() as connection:
+        connection.execute(
+            text("INSERT INTO curve SELECT :run, e, 1, 1 FROM generate_series(1, :epochs) e"),
+            {"run": run_id, "epochs": epochs},
+        )
+        connection.execute(
+            text("UPDATE runs SET last_epoch = :epochs WHERE id = :run"),
+            {"run": run_id, "epochs": epochs},
+        )
+
+
+def last_of_curve(database: Database, run_id: int) -> int | None:
+    with database.engine.connect() as connection:
+        return connection.scalar(
+            text("SELECT max(epoch) FROM curve WHERE run_id = :run"), {"run": run_id}
+        )
+
+
+def test_a_claim_resumes_from_the_latest_checkpoint_whose_epochs_are_recorded(
+    database: Database,
+) -> None:
+    (mine,) = claim_all(database.engine, [grok_spec()])
+    record_epochs(database, mine.run_id, 50)
+    release(database.engine, [mine])
+    (again,) = claim(database.engine, [mine.run_id], "other", 60, {mine.run_id: [60, 40, 20]})
+    assert again.resume_epoch == 40
+    assert last_of_curve(database, mine.run_id) == 40
+
+
+def test_a_claim_without_a_checkpoint_starts_over(database: Database) -> None:
+    (mine,) = claim_all(database.engine, [capacity_spec()])
+    record_epochs(database, mine.run_id, 50)
+    release(database.engine, [mine])
+    (again,) = claim(database.engine, [mine.run_id], "other", 60)
+    assert again.resume_epoch == 0
+    assert last_of_curve(database, mine.run_id) is None
+
+
+def _compete(url: str, ids: Sequence[int], worker: int, rounds: int, result: Pipe) -> None:
+    """Claim, expire and give back at random; what is owned is put into a table of owned runs."""
+    engine = connect(url)
+    rng = random.Random(worker)
+    claimed = 0
+    for _ in range(rounds):
+        lease = rng.choice([60.0, OVER])
+        mine = claim(engine, rng.sample(ids, 5), f"worker {worker}", lease)
+        claimed += len(mine)
+        if lease > 0:
+            with engine.begin() as connection:
+                for run in mine:
+                    connection.execute(
+                        text("INSERT INTO owned VALUES (:run, :attempt)"),
+                        {"run": run.run_id, "attempt": run.attempt},
+                    )
+            with engine.begin() as connection:
+                for run in mine:
+                    connection.execute(
+                        text("DELETE FROM owned WHERE run = :run AND attempt = :attempt"),
+                        {"run": run.run_id, "attempt": run.attempt},
+                    )
+            release(engine, mine)
+        expire(engine)
+    result.send(claimed)
+    engine.dispose()
+
+
+def test_eight_processes_never_own_one_run_together(database: Database) -> None:
+    specs = [speed_spec(seed=seed) for seed in range(12)]
+    suite = register(database.engine, specs)
+    ids = list(open_runs(database.engine, suite.suite_id).values())
+    with database.engine.begin() as connection:
+        # Two owners at once would both be in this table: its key refuses the second.
+        connection.execute(text("CREATE TABLE owned (run int PRIMARY KEY, attempt int)"))
+    context = multiprocessing.get_context("spawn")
+    workers = []
+    for number in range(8):
+        here, there = context.Pipe()
+        process = context.Process(target=_compete, args=(database.url, ids, number, 25, there))
+        process.start()
+        workers.append((process, here))
+    claimed = 0
+    for process, here in workers:
+        process.join(120)
+        assert process.exitcode == 0
+        claimed += here.recv()
+    with database.engine.connect() as connection:
+        recorded = connection.scalar(text("SELECT sum(attempt) FROM runs"))
+        rows = connection.scalar(text("SELECT count(*) FROM attempts"))
+    assert claimed == recorded == rows > 0
