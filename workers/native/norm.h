@@ -1,0 +1,166 @@
+/* RMSNorm without its gain (which is multiplied into the weights after it), rotations, and the
+ * moves between panels and token-major tables. */
+#ifndef GROKTIME_NORM_H
+#define GROKTIME_NORM_H
+
+#include "network.h"
+
+#define ROW(base, row, v) (*(vf *)((base) + (row) * LANES + (v) * VL))
+#define CROW(base, row, v) (*(const vf *)((base) + (row) * LANES + (v) * VL))
+
+INLINE vf sqrt_vf(vf x) {
+    for (int i = 0; i < VL; i++) x[i] = sqrtf(x[i]);
+    return x;
+}
+
+/* n = x r with r = 1 / sqrt(mean(x^2) + eps). */
+static void rms_forward(int rows, const float *x, float *n, float *r, int panels) {
+    const long stride = panel_stride(rows);
+    for (int p = 0; p < panels; p++, x += stride, n += stride, r += LANES)
+        for (int v = 0; v < NV; v++) {
+            vf sum = (vf){0};
+            for (int f = 0; f < rows; f++) sum += CROW(x, f, v) * CROW(x, f, v);
+            const vf scale = 1.0f / sqrt_vf(sum * (1.0f / (float)rows) + NORM_EPS);
+            ROW(r, 0, v) = scale;
+            for (int f = 0; f < rows; f++) ROW(n, f, v) = CROW(x, f, v) * scale;
+        }
+}
+
+/* dx (+)= r (dn - n mean(dn n)). */
+static void rms_backward(int rows, const float *dn, const float *n, const float *r, float *dx,
+                         int panels, int accumulate) {
+    const long stride = panel_stride(rows);
+    for (int p = 0; p < panels; p++, dn += stride, n += stride, dx += stride, r += LANES)
+        for (int v = 0; v < NV; v++) {
+            vf mean = (vf){0};
+            for (int f = 0; f < rows; f++) mean += CROW(dn, f, v) * CROW(n, f, v);
+            mean *= 1.0f / (float)rows;
+            const vf scale = CROW(r, 0, v);
+            for (int f = 0; f < rows; f++) {
+                vf value = scale * (CROW(dn, f, v) - CROW(n, f, v) * mean);
+                if (accumulate) value += CROW(dx, f, v);
+                ROW(dx, f, v) = value;
+            }
+        }
+}
+
+/* Rotates the pairs (2m, 2m+1) of every column by offset positions (sign -1: back). */
+static void rotate(const Network *net, const float *x, float *y, int offset, float sign,
+                   int panels) {
+    const int half = net->d / 2;
+    const long stride = panel_stride(net->d);
+    const float *c = net->rope_cos + offset * half, *s = net->rope_sin + offset * half;
+    for (int p = 0; p < panels; p++, x += stride, y += stride)
+        for (int m = 0; m < half; m++)
+            for (int v = 0; v < NV; v++) {
+                const vf a = CROW(x, 2 * m, v), b = CROW(x, 2 * m + 1, v);
+                ROW(y, 2 * m, v) = a * c[m] - b * (sign * s[m]);
+                ROW(y, 2 * m + 1, v) = a * (sign * s[m]) + b * c[m];
+            }
+}
+
+/* The same for the rows of a token-major table; adds to y if asked. */
+static void rotate_table(const Network *net, const float *x, float *y, int offset, float sign,
+                         int accumulate) {
+    const int half = net->d / 2;
+    const float *c = net->rope_cos + offset * half, *s = net->rope_sin + offset * half;
+    for (long t = 0; t < net->V; t++)
+        for (int m = 0; m < half; m++) {
+            const long at = t * net->d + 2 * m;
+            const float a = x[at], b = x[at + 1];
+            const float first = a * c[m] - b * (sign * s[m]);
+            const float second = a * (sign * s[m]) + b * c[m];
+            y[at] = accumulate ? y[at] + first : first;
+            y[at + 1] = accumulate ? y[at + 1] + second : second;
+        }
+}
+
+INLINE void transpose4(v4 *a) {
+    const v4 t0 = SHUFFLE4(a[0], a[1], 0, 4, 1, 5), t1 = SHUFFLE4(a[0], a[1], 2, 6, 3, 7);
+    const v4 t2 = SHUFFLE4(a[2], a[3], 0, 4, 1, 5), t3 = SHUFFLE4(a[2], a[3], 2, 6, 3, 7);
+    a[0] = SHUFFLE4(t0, t2, 0, 1, 4, 5);
+    a[1] = SHUFFLE4(t0, t2, 2, 3, 6, 7);
+    a[2] = SHUFFLE4(t1, t3, 0, 1, 4, 5);
+    a[3] = SHUFFLE4(t1, t3, 2, 3, 6, 7);
+}
+
+/* One panel whose columns are the table's rows of the given 16 tokens. */
+static void gather(int rows, const float *table, const int32_t *token, float *panel) {
+    for (int lane = 0; lane < LANES; lane += 4) {
+        const float *row[4];
+        for (int j = 0; j < 4; j++) row[j] = table + (long)token[lane + j] * rows;
+        int f = 0;
+        for (; f + 4 <= rows; f += 4) {
+            v4 block[4];
+            for (int j = 0; j < 4; j++) memcpy(&block[j], row[j] + f, sizeof(v4));
+            transpose4(block);
+            for (int j = 0; j < 4; j++)
+                memcpy(panel + (f + j) * LANES + lane, &block[j], sizeof(v4));
+        }
+        for (; f < rows; f++)
+            for (int j = 0; j < 4; j++) panel[f * LANES + lane + j] = row[j][f];
+    }
+}
+
+/* Adds each column of a panel to its token's row of the table. */
+static void scatter_add(int rows, const float *panel, const int32_t *token, float *table) {
+    for (int lane = 0; lane < LANES; lane += 4) {
+        float *row[4];
+        for (int j = 0; j < 4; j++) row[j] = table + (long)token[lane + j] * rows;
+        int f = 0;
+        for (; f + 4 <= rows; f += 4) {
+            v4 block[4];
+            for (int j = 0; j < 4; j++)
+                memcpy(&block[j], panel + (f + j) * LANES + lane, sizeof(v4));
+            transpose4(block);
+            for (int j = 0; j < 4; j++) { /* one after another: tokens may be equal */
+                v4 sum;
+                memcpy(&sum, row[j] + f, sizeof(v4));
+                sum += block[j];
+                memcpy(row[j] + f, &sum, sizeof(v4));
+            }
+        }
+        for (; f < rows; f++)
+            for (int j = 0; j < 4; j++) row[j][f] += panel[f * LANES + lane + j];
+    }
+}
+
+/* Token-major [columns][rows] to panels; columns beyond are zero. */
+static void to_panels(int rows, int columns, const float *table, float *panel) {
+    const long stride = panel_stride(rows);
+    for (int c = 0; c < panels_of(columns) * LANES; c++)
+        for (int f = 0; f < rows; f++)
+            panel[c / LANES * stride + f * LANES + c % LANES] =
+                c < columns ? table[(long)c * rows + f] : 0.0f;
+}
+
+static void from_panels(int rows, int columns, const float *panel, float *table) {
+    const long stride = panel_stride(rows);
+    for (int c = 0; c < columns; c++)
+        for (int f = 0; f < rows; f++)
+            table[(long)c * rows + f] = panel[c / LANES * stride + f * LANES + c % LANES];
+}
+
+/* Softmax over the first `count` of four scores, lane by lane. */
+INLINE void softmax_lanes(vf *score, int count) {
+    vf top = score[0], sum = (vf){0};
+    for (int j = 1; j < count; j++) top = max_vf(score[j], top);
+    for (int j = 0; j < count; j++) sum += score[j] = exp_vf(score[j] - top);
+    const vf scale = 1.0f / sum;
+    for (int j = 0; j < count; j++) score[j] *= scale;
+}
+
+/* Turns the gradients of softmax weights into those of the scores: w (dw - sum w dw). */
+INLINE void softmax_backward_lanes(const vf *weight, vf *gradient, int count) {
+    vf mean = (vf){0};
+    for (int j = 0; j < count; j++) mean += weight[j] * gradient[j];
+    for (int j = 0; j < count; j++) gradient[j] = weight[j] * (gradient[j] - mean);
+}
+
+INLINE vf dot_rows(int rows, const float *a, const float *b, int v) {
+    vf sum = (vf){0};
+    for (int f = 0; f < rows; f++) sum += CROW(a, f, v) * CROW(b, f, v);
+    return sum;
+}
+
+#endif

@@ -1,0 +1,155 @@
+/* Layer 0: attention sees only V different tokens, so queries, keys, scores and Wo Wv of the
+ * values are tables over the vocabulary; an example looks up, softmaxes and mixes. */
+#ifndef GROKTIME_TABLES_H
+#define GROKTIME_TABLES_H
+
+#include "norm.h"
+
+static int offsets_of(const Network *net) { return net->run->rope ? TOKENS : 1; }
+
+/* The table of offset i - j; without positions there is one for all. */
+INLINE int offset_between(const Network *net, int i, int j) { return net->run->rope ? i - j : 0; }
+
+static void tables_forward(Network *net) {
+    Tables *t = &net->tables;
+    const StepLayer *w = &net->step[0];
+    const int V = net->V, d = net->d, panels = panels_of(V);
+    t->e_tm = net->run->weights + net->at.embedding;
+    to_panels(d, V, t->e_tm, t->panel_a);
+    rms_forward(d, t->panel_a, t->n, t->r, panels);
+    multiply(d, d, w->wq, d, t->n, t->q, panels, 0);
+    multiply(d, d, w->wk, d, t->n, t->k, panels, 0);
+    multiply(d, d, w->wv, d, t->n, t->v, panels, 0);
+    multiply(d, d, w->wo, d, t->v, t->vo, panels, 0);
+    from_panels(d, V, t->vo, t->vo_tm);
+    from_panels(d, V, t->q, t->q_tm[0]);
+    for (int o = 0; o < offsets_of(net); o++) {
+        if (o > 0) rotate_table(net, t->q_tm[0], t->q_tm[o], o, 1.0f, 0);
+        multiply(V, d, t->q_tm[o], d, t->k, t->s[o], panels, 0);
+    }
+}
+
+static void tables_zero_gradients(Network *net) {
+    Tables *t = &net->tables;
+    const int V = net->V;
+    const size_t table = (size_t)V * net->d * sizeof(float);
+    memset(t->de_tm, 0, table);
+    memset(t->dvo_tm, 0, table);
+    for (int o = 0; o < offsets_of(net); o++)
+        memset(t->ds[o], 0, (size_t)panel_stride(V) * panels_of(V) * sizeof(float));
+}
+
+/* From the tables' gradients to those of Wq, Wk, Wv, Wo (folded) and the embedding. */
+static void tables_backward(Network *net) {
+    Tables *t = &net->tables;
+    const StepLayer *w = &net->step[0];
+    const LayerOffsets *at = net->at.layers;
+    const int V = net->V, d = net->d, panels = panels_of(V);
+    float *dvo = t->panel_a, *dv = t->panel_b, *dn = t->q, *dk = t->vo; /* q, vo: done with */
+
+    to_panels(d, V, t->dvo_tm, dvo);
+    accumulate_outer(d, d, dvo, t->v, panels, net->grad + at->wo, d);
+    multiply_transposed(d, d, w->wo, d, dvo, dv, panels, 0);
+    accumulate_outer(d, d, dv, t->n, panels, net->grad + at->wv, d);
+    multiply_transposed(d, d, w->wv, d, dv, dn, panels, 0);
+
+    /* S_o = (R_o Q)^T K:  dK = sum_o R_o Q dS_o,  dQ = sum_o R_-o (K dS_o^T). */
+    float *turned = t->dvo_tm; /* token-major scratch from here on */
+    for (int o = 0; o < offsets_of(net); o++) {
+        multiply_transposed(d, V, t->q_tm[o], d, t->ds[o], dk, panels, o > 0);
+        memset(turned, 0, (size_t)V * d * sizeof(float));
+        accumulate_outer(V, d, t->ds[o], t->k, panels, turned, d);
+        rotate_table(net, turned, t->dq_tm, o, -1.0f, o > 0);
+    }
+    float *dq = t->panel_a;
+    to_panels(d, V, t->dq_tm, dq);
+    accumulate_outer(d, d, dq, t->n, panels, net->grad + at->wq, d);
+    multiply_transposed(d, d, w->wq, d, dq, dn, panels, 1);
+    accumulate_outer(d, d, dk, t->n, panels, net->grad + at->wk, d);
+    multiply_transposed(d, d, w->wk, d, dk, dn, panels, 1);
+
+    float *de = t->panel_b;
+    to_panels(d, V, t->de_tm, de);
+    rms_backward(d, dn, t->n, t->r, de, panels, 1);
+    from_panels(d, V, de, net->grad + net->at.embedding);
+}
+
+/* x_i = E[token_i] + sum_{j <= i} w_ij VO[token_j] for the positions first..last-1. */
+static void embedding_attention(Network *net, Columns *set, int first, int last) {
+    const Tables *t = &net->tables;
+    const int d = net->d;
+    const long stride = panel_stride(d), s_stride = panel_stride(net->V);
+    for (int p = 0; p < set->panels; p++) {
+        const int32_t *token[TOKENS];
+        for (int j = 0; j < last; j++) {
+            token[j] = set->token[j] + p * LANES;
+            gather(d, t->vo_tm, token[j], set->vo[j] + p * stride);
+        }
+        for (int i = first; i < last; i++) {
+            float score[TOKENS][LANES] __attribute__((aligned(64))) = {{0}};
+            for (int j = 0; j <= i; j++) {
+                const float *s = t->s[offset_between(net, i, j)];
+                for (int c = 0; c < LANES; c++)
+                    score[j][c] = s[(token[j][c] >> 4) * s_stride + token[i][c] * LANES +
+                                    (token[j][c] & 15)];
+            }
+            float *x = set->x[i] + p * stride;
+            gather(d, t->e_tm, token[i], x);
+            for (int v = 0; v < NV; v++) {
+                vf weight[TOKENS] = {{0}};
+                for (int j = 0; j <= i; j++) weight[j] = CROW(score[j], 0, v);
+                softmax_lanes(weight, i + 1);
+                for (int j = 0; j <= i; j++) {
+                    const float *vo = set->vo[j] + p * stride;
+                    ROW(set->layers[0].w[i][j] + p * LANES, 0, v) = weight[j];
+                    for (int f = 0; f < d; f++) ROW(x, f, v) += weight[j] * CROW(vo, f, v);
+                }
+            }
+        }
+    }
+}
+
+static void embedding_attention_backward(Network *net, Columns *set, int first, int last) {
+    Tables *t = &net->tables;
+    const int d = net->d;
+    const long stride = panel_stride(d), s_stride = panel_stride(net->V);
+    float *dvo = net->scratch_d[4];
+    for (int p = 0; p < set->panels; p++) {
+        const int32_t *token[TOKENS];
+        for (int j = 0; j < last; j++) token[j] = set->token[j] + p * LANES;
+        for (int i = first; i < last; i++) {
+            const float *dx = set->dx[i] + p * stride;
+            float dscore[TOKENS][LANES] __attribute__((aligned(64)));
+            for (int v = 0; v < NV; v++) {
+                vf weight[TOKENS], gradient[TOKENS];
+                for (int j = 0; j <= i; j++) {
+                    weight[j] = CROW(set->layers[0].w[i][j] + p * LANES, 0, v);
+                    gradient[j] = dot_rows(d, set->vo[j] + p * stride, dx, v);
+                }
+                softmax_backward_lanes(weight, gradient, i + 1);
+                for (int j = 0; j <= i; j++) ROW(dscore[j], 0, v) = gradient[j];
+            }
+            for (int j = 0; j <= i; j++) {
+                float *ds = t->ds[offset_between(net, i, j)];
+                for (int c = 0; c < LANES; c++)
+                    ds[(token[j][c] >> 4) * s_stride + token[i][c] * LANES +
+                       (token[j][c] & 15)] += dscore[j][c];
+            }
+            scatter_add(d, dx, token[i], t->de_tm);
+        }
+        for (int j = 0; j < last; j++) {
+            const int from = j > first ? j : first; /* queries that see position j */
+            for (int f = 0; f < d; f++)
+                for (int v = 0; v < NV; v++) {
+                    vf sum = (vf){0};
+                    for (int i = from; i < last; i++)
+                        sum += CROW(set->layers[0].w[i][j] + p * LANES, 0, v) *
+                               CROW(set->dx[i] + p * stride, f, v);
+                    ROW(dvo, f, v) = sum;
+                }
+            scatter_add(d, dvo, token[j], t->dvo_tm);
+        }
+    }
+}
+
+#endif
