@@ -1,0 +1,215 @@
+"""The tests table in plain language, with the paper's values beside ours."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from dashboard.figures.caption import Tone, axis_name
+from dashboard.numbers import count, p_value, people
+from service.analysis.published import PublishedTest, published_tests
+from service.answers.cell_tests import Statistic, TestsAnswer
+
+ALPHA = 0.05
+
+
+class Row(TypedDict):
+    """One test: the question it asks, its numbers, what they say, and what the paper printed."""
+
+    group: str
+    name: str
+    value: str
+    p: str
+    n: int
+    verdict: str
+    tone: Tone
+    note: str
+    paper: str
+
+
+NAMES = {
+    "spearman": "Spearman ρ",
+    "kendall": "Kendall τ",
+    "ccc": "Lin's concordance",
+    "slope": "OLS slope",
+    "intercept": "OLS intercept",
+    "F": "joint F (slope 1, intercept 0)",
+    "wilcoxon": "Wilcoxon signed rank",
+    "median": "median residual",
+    "tost": "equivalence of the slope",
+}
+GROUPS = {
+    "rank": "Does a larger crossing mean a later onset?",
+    "concordance": "Do the two agree in value?",
+    "calibration": "Is the line y = x?",
+    "residuals": "Is there a constant offset?",
+    "equivalence": "Is the slope close to 1?",
+    "sufficiency": "Does the crossing carry the information?",
+    "robustness": "Does the residual depend on a setting?",
+}
+# Our name of a statistic -> the paper's row.
+PUBLISHED = {
+    "spearman": "spearman",
+    "kendall": "kendall",
+    "ccc": "ccc",
+    "slope": "ols_slope",
+    "intercept": "ols_intercept",
+    "F": "joint_f",
+    "wilcoxon": "wilcoxon",
+    "median": "wilcoxon",
+    "F m1 vs m0": "m1_vs_m0",
+    "F m3 vs m2": "m3_vs_m2",
+    "F m3 vs m1": "m3_vs_m1",
+}
+
+
+def table(answer: TestsAnswer) -> list[Row]:
+    """Every test with its verdict, in the order of the answer."""
+    printed = published_tests(answer.suite.removesuffix("-released"))
+    return [row(statistic, printed) for statistic in answer.pooled]
+
+
+def row(statistic: Statistic, printed: dict[str, PublishedTest]) -> Row:
+    words, tone = verdict(statistic)
+    return {
+        "group": GROUPS.get(statistic.test, statistic.test),
+        "name": _name(statistic),
+        "value": _value(statistic),
+        "p": p_value(statistic.p),
+        "n": statistic.n,
+        "verdict": words,
+        "tone": tone,
+        "note": _note(statistic),
+        "paper": _paper(statistic, printed),
+    }
+
+
+def _name(statistic: Statistic) -> str:
+    if statistic.test == "robustness":
+        what, _, axis = statistic.statistic.partition(" on ")
+        return f"{what} on {axis_name(axis)}"
+    if statistic.test == "sufficiency":
+        return statistic.statistic.replace("m", "M")
+    head, _, tail = statistic.statistic.partition(", ")
+    return NAMES.get(head, head) + (f", {tail}" if tail else "")
+
+
+def _value(statistic: Statistic) -> str:
+    if statistic.value is None:
+        return "–"
+    text = f"{statistic.value:.3g}".replace("-", "−")
+    if statistic.low is not None and statistic.high is not None:
+        ends = f"{statistic.low:.3g} to {statistic.high:.3g}".replace("-", "−")
+        return f"{text} ({ends})"
+    return text
+
+
+def _note(statistic: Statistic) -> str:
+    parts = [statistic.note]
+    if statistic.floor is not None:
+        parts.append(f"smallest p it can show with n = {statistic.n}: {p_value(statistic.floor)}")
+    if statistic.df:
+        parts.append(f"df {statistic.df}")
+    return "; ".join(part for part in parts if part)
+
+
+def verdict(statistic: Statistic) -> tuple[str, Tone]:
+    """What a statistic says, in a sentence without symbols."""
+    if not statistic.testable:
+        return f"Not testable: {statistic.note or 'too few cells'}.", "plain"
+    if statistic.value is None:
+        return "Not testable: no value.", "plain"
+    test, value, p = statistic.test, statistic.value, statistic.p
+    small = p is not None and p < ALPHA
+    if test == "rank":
+        return _rank_verdict(value, small)
+    if test == "concordance":
+        word = "strong" if value >= 0.9 else "moderate" if value >= 0.6 else "weak"
+        return f"Agreement in value is {word}.", "good" if value >= 0.6 else "warn"
+    if statistic.statistic == "F" and test == "calibration":
+        return (
+            ("Slope and intercept differ from 1 and 0: the prediction is off.", "warn")
+            if small
+            else ("Compatible with the line y = x.", "good")
+        )
+    if test == "calibration" and statistic.statistic.startswith("slope"):
+        return _slope_verdict(statistic)
+    if test == "residuals" and statistic.statistic == "wilcoxon":
+        return (
+            ("Onsets lie systematically to one side of the crossing.", "warn")
+            if small
+            else ("No systematic offset can be told.", "good")
+        )
+    if test == "residuals":
+        return f"Onset typically at {10**value:.2f} × the crossing.", "plain"
+    if test == "equivalence":
+        return (
+            ("The slope is 1 within the margin.", "good")
+            if small
+            else ("Not shown to be 1 within the margin.", "plain")
+        )
+    if test == "sufficiency":
+        return _sufficiency_verdict(statistic.statistic, small)
+    if test == "robustness":
+        axis = axis_name(statistic.statistic.partition(" on ")[2])
+        return (
+            (f"The residual drifts with {axis}.", "warn")
+            if small
+            else (f"No drift with {axis} can be told.", "good")
+        )
+    return "", "plain"
+
+
+def _rank_verdict(value: float, small: bool) -> tuple[str, Tone]:
+    if small and value > 0:
+        return "Yes: cells that cross later grok later.", "good"
+    if small:
+        return "The order is reversed.", "bad"
+    return "No order can be told from these cells.", "plain"
+
+
+def _slope_verdict(statistic: Statistic) -> tuple[str, Tone]:
+    low, high = statistic.low, statistic.high
+    if low is not None and high is not None:
+        if low <= 1 <= high:
+            return "The interval contains 1.", "good"
+        return "The interval excludes 1.", "warn"
+    return f"One decade of P_cross goes with {statistic.value:.2f} of P_onset.", "plain"
+
+
+def _sufficiency_verdict(name: str, small: bool) -> tuple[str, Tone]:
+    if "m1 vs m0" in name:
+        return (
+            ("The crossing explains the onset better than a constant.", "good")
+            if small
+            else ("The crossing does not beat a constant.", "warn")
+        )
+    if "m3 vs m2" in name:
+        return (
+            ("The crossing adds to the settings and the prime.", "good")
+            if small
+            else ("The crossing adds nothing that the settings do not tell.", "warn")
+        )
+    return (
+        ("The settings add something beyond the crossing.", "warn")
+        if small
+        else ("The settings add nothing beyond the crossing.", "good")
+    )
+
+
+def _paper(statistic: Statistic, printed: dict[str, PublishedTest]) -> str:
+    """The printed value with its n; the published Wilcoxon row holds the median residual."""
+    key = PUBLISHED.get(statistic.statistic)
+    if key is None and statistic.test == "robustness":
+        key = "robustness"
+    found = printed.get(key) if key else None
+    if found is None:
+        return ""
+    if key == "robustness" and found.axis != statistic.statistic.partition(" on ")[2]:
+        return ""
+    parts = []
+    if statistic.statistic != "wilcoxon" and found.statistic is not None:
+        parts.append(found.statistic_text or people(found.statistic))
+    if statistic.statistic != "median" and found.p is not None:
+        relation = found.p_relation if found.p_relation in ("<", ">") else "="
+        parts.append(f"p {relation} {found.p_text or p_value(found.p)}")
+    return f"{', '.join(parts)} ({count(found.cells, 'cell')})".replace("-", "−") if parts else ""

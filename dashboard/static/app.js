@@ -1,0 +1,72 @@
+// The frame around the views: which one is shown, the theme, and what is live.
+
+import { el, rich } from "./dom.js";
+import { VIEWS, here, onMove, path } from "./address.js";
+import { themeButton } from "./palette.js";
+import { plotly } from "./drawing.js";
+import { suites } from "./suites.js";
+import { live } from "./live.js";
+
+const NAMES = {
+  delay: "Delay", capacity: "Capacity", memorisation: "Memorisation",
+  onset: "Prediction", runs: "Runs", sweeps: "Sweeps",
+};
+// Settings that mean the same in every view travel along.
+const SHARED = ["suite", "prime", "method", "clock", "units", "labels", "max_width", "t_mem", "t_gen", "e_train", "e_val"];
+
+const main = document.getElementById("main");
+let current;
+
+function navigation(view, query, axes) {
+  const kept = new URLSearchParams([...query].filter(([name]) => SHARED.includes(name) || axes.includes(name)));
+  document.getElementById("views").replaceChildren(...VIEWS.map((name) =>
+    el("a", { href: path(name, kept), "data-link": true, "aria-current": name === view ? "page" : null }, NAMES[name])));
+}
+
+async function show() {
+  const { view, query } = here();
+  if (current?.name === view && current.stays?.(query)) return;
+  const sameView = current?.name === view;
+  let known = [];
+  try {
+    known = await suites();
+  } catch (error) {
+    return fail("The suites could not be read", error.message);
+  }
+  const suite = known.find((s) => s.name === query.get("suite"));
+  navigation(view, query, suite ? Object.keys(suite.axes) : []);
+  document.title = `${NAMES[view]} · groktime`;
+  if (!known.length && view !== "sweeps") return welcome();
+  if (sameView) return current.update(query);
+  current?.leave?.();
+  const module = await import(`./views/${view}.js`);
+  const made = await module.view(known);
+  current = { name: view, ...made };
+  main.replaceChildren(made.node);
+  main.dataset.view = view;
+  await made.update(here().query);
+}
+
+function fail(title, text) {
+  current = undefined;
+  main.replaceChildren(el("section", { class: "card message" },
+    el("h1", {}, title), el("p", {}, text),
+    el("button", { type: "button", class: "button", onclick: () => location.reload() }, "Try again")));
+}
+
+function welcome() {
+  current = undefined;
+  main.replaceChildren(el("section", { class: "card message" },
+    el("h1", {}, "No suite has been trained yet"),
+    el("p", {}, ...rich("groktime trains thousands of tiny transformers and finds the size at which memorising becomes faster than generalising. Where the two speeds cross, grokking should start.")),
+    el("p", {}, "Train the demonstration, which takes a few minutes on a laptop:"),
+    el("pre", {}, "scripts/demo"),
+    el("p", {}, "or any suite of the paper:"),
+    el("pre", {}, "groktime sweep central")));
+}
+
+themeButton(document.getElementById("theme"), () => current?.redraw?.());
+live(document.getElementById("live"), (event) => current?.heard?.(event));
+onMove(() => show());
+plotly();
+show();

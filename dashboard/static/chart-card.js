@@ -1,0 +1,109 @@
+// One chart with its title, states, caption and exports. It knows four states besides drawn:
+// loading, empty, partial (a note above the chart) and refused.
+
+import { ask } from "./api.js";
+import { el, rich } from "./dom.js";
+import { draw } from "./drawing.js";
+import { exportMenu } from "./exporting.js";
+import { changed, here, path } from "./address.js";
+
+export class ChartCard {
+  // `adapt` may change the figure before it is drawn; `onMeta` hears what the figure says.
+  constructor({ name, title, height = 480, adapt, onMeta, onClick, config, level = "h2" }) {
+    Object.assign(this, { name, title, adapt, onMeta, onClick, config });
+    this.query = "";
+    this.heading = el(level, {}, ...rich(title));
+    this.plot = el("div", { class: "plot", role: "group", "aria-label": title });
+    this.plot.style.height = `${height}px`;
+    this.notes = el("ul", { class: "notes", hidden: true });
+    this.caption = el("p", { class: "caption" });
+    this.summary = el("p", { class: "visually-hidden" });
+    this.overlay = el("div", { class: "overlay", role: "status" });
+    this.node = el("section", { class: "card chart", dataset: { state: "loading", chart: name } },
+      el("div", { class: "card-head" }, this.heading, exportMenu(this)),
+      this.notes,
+      el("div", { class: "plot-frame" }, this.plot, this.overlay),
+      this.summary,
+      this.caption);
+    this.show("loading");
+  }
+
+  get fileName() {
+    const chosen = new URLSearchParams(this.query);
+    return ["groktime", this.name, chosen.get("suite"), chosen.get("prime") && `p${chosen.get("prime")}`]
+      .filter(Boolean).join("-");
+  }
+
+  async load(query) {
+    this.query = new URLSearchParams(query).toString();
+    this.running?.abort();
+    const running = (this.running = new AbortController());
+    this.show("loading");
+    try {
+      const figure = await ask(`/charts/${this.name}?${this.query}`, { signal: running.signal });
+      if (running.signal.aborted) return;
+      this.figure = figure;
+      this.meta = figure.layout.meta;
+      await this.redraw();
+    } catch (error) {
+      if (error.name !== "AbortError") this.refuse(error);
+    }
+  }
+
+  async redraw() {
+    if (!this.figure) return;
+    const { meta } = this;
+    if (meta.title) this.heading.replaceChildren(...rich(meta.title));
+    this.caption.replaceChildren(...rich(meta.caption));
+    this.summary.textContent = meta.summary;
+    this.plot.setAttribute("aria-label", `Chart. ${meta.summary}`);
+    this.notes.hidden = !meta.notes.length;
+    this.notes.replaceChildren(...meta.notes.map((note) =>
+      el("li", { class: `note ${note.tone}` }, ...rich(note.text))));
+    this.onMeta?.(meta);
+    if (meta.empty) return this.show("empty", meta.empty);
+    this.drawn = await draw(this.plot, this.figure, { adapt: this.adapt, config: this.config });
+    if (this.onClick && !this.listens) {
+      this.plot.on("plotly_click", (event) => this.onClick(event.points[0]));
+      this.listens = true;
+    }
+    this.show("ready");
+  }
+
+  refuse(error) {
+    this.notes.hidden = true;
+    this.caption.textContent = "";
+    this.onMeta?.(null);
+    this.show("refused", error.message, offers(error.problem));
+  }
+
+  show(state, text = "", more = []) {
+    this.node.dataset.state = state;
+    this.node.setAttribute("aria-busy", String(state === "loading"));
+    if (state === "ready") return this.overlay.replaceChildren();
+    const first = !this.drawn;
+    const words = { loading: first ? "Loading…" : "", empty: text, refused: text }[state];
+    const title = { empty: "Nothing to draw yet", refused: "This chart cannot be drawn" }[state];
+    this.overlay.replaceChildren(
+      ...(state === "loading" ? [el("div", { class: "skeleton", "aria-hidden": "true" })] : []),
+      el("div", { class: "overlay-text" },
+        title && el("strong", {}, title), words && el("p", {}, ...rich(words)), ...more));
+  }
+}
+
+// What the server would have accepted, as links that lead there.
+function offers(problem = {}) {
+  const { parameter, accepted } = problem;
+  if (!accepted || !parameter) return [];
+  const { view, query } = here();
+  const link = (name, value) =>
+    el("a", { class: "chip", "data-link": true, href: path(view, changed(query, { [name]: value })) }, `${name.replace(/_/g, " ")} ${value}`);
+  if (Array.isArray(accepted)) {
+    return [el("div", { class: "chips" }, accepted.slice(0, 24).map((value) => link(parameter, value)))];
+  }
+  if (typeof accepted === "object") {
+    return Object.entries(accepted).map(([name, values]) =>
+      el("div", { class: "chips" }, values.slice(0, 24).map((value) => link(name, value))));
+  }
+  return [];
+}

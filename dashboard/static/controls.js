@@ -1,0 +1,69 @@
+// Form controls that write to the address; the address is the only state.
+
+import { el, debounce } from "./dom.js";
+import { set } from "./address.js";
+
+let serial = 0;
+const fresh = (name) => `${name}-${(serial += 1)}`;
+
+export function field(label, control, { hint } = {}) {
+  return el("div", { class: "field" },
+    el("label", { for: control.id }, label), control, hint && el("small", {}, hint));
+}
+
+export function select(label, name, options, value, { onChange } = {}) {
+  const id = fresh(name);
+  const box = el("select", { id, name, onchange: (event) => (onChange ?? ((v) => set({ [name]: v || null })))(event.target.value) },
+    options.map(({ value: v, text }) => el("option", { value: v, selected: String(v) === String(value ?? "") }, text)));
+  return field(label, box);
+}
+
+// One choice of a few, as a row of buttons.
+export function segmented(label, name, options, value, { onChange } = {}) {
+  const group = fresh(name);
+  return el("fieldset", { class: "field segmented" },
+    el("legend", {}, label),
+    el("div", { class: "segments" }, options.map(({ value: v, text, title }) => {
+      const id = fresh(group);
+      return [
+        el("input", {
+          type: "radio", id, name: group, value: v, checked: String(v) === String(value), "data-setting": name,
+          onchange: () => (onChange ?? ((chosen) => set({ [name]: chosen })))(v),
+        }),
+        el("label", { for: id, title }, text),
+      ];
+    })));
+}
+
+export function chips(label, name, options, value, config) {
+  const node = segmented(label, name, options, value, config);
+  node.classList.replace("segmented", "chip-row");
+  return node;
+}
+
+// The ladder of thresholds whose first passages are stored with every run.
+export const LADDER = [
+  ...Array.from({ length: 49 }, (_, i) => (50 + i) / 100),
+  ...Array.from({ length: 10 }, (_, i) => (990 + i) / 1000),
+];
+
+const shown = (value) => `${Math.round(value * 1000) / 10} %`;
+
+export function thresholdSlider(label, name, value, most = 0.99) {
+  const id = fresh(name);
+  const rungs = LADDER.filter((rung) => rung <= most + 1e-9);
+  const at = Math.max(0, rungs.findIndex((rung) => Math.abs(rung - value) < 1e-9));
+  const output = el("output", { for: id }, shown(rungs[at]));
+  const send = debounce((chosen) => set({ [name]: chosen }, { replace: true }));
+  const range = el("input", {
+    type: "range", id, name, min: 0, max: rungs.length - 1, step: 1, value: at,
+    "aria-valuetext": shown(rungs[at]),
+    oninput: (event) => {
+      const chosen = rungs[Number(event.target.value)];
+      output.textContent = shown(chosen);
+      range.setAttribute("aria-valuetext", shown(chosen));
+      send(chosen);
+    },
+  });
+  return el("div", { class: "field slider" }, el("label", { for: id }, ...[label].flat()), range, output);
+}

@@ -1,0 +1,89 @@
+// Drawing a figure with Plotly, which is loaded beside the data rather than before it.
+
+import { themed } from "./palette.js";
+
+let loading;
+
+export function plotly() {
+  loading ??= new Promise((resolve, reject) => {
+    const script = document.createElement("script");
+    script.src = "/static/vendor/plotly/plotly-strict.min.js";
+    script.onload = () => resolve(window.Plotly);
+    script.onerror = () => reject(new Error("The drawing library could not be loaded."));
+    document.head.append(script);
+  });
+  return loading;
+}
+
+const CONFIG = {
+  responsive: true,
+  displaylogo: false,
+  displayModeBar: "hover",
+  modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "toImage"],
+};
+
+const PHONE = 640;
+
+export async function draw(node, figure, { adapt = (f) => f, config = {} } = {}) {
+  const Plotly = await plotly();
+  const shown = themed(fitted(adapt(structuredClone(figure)), node.clientWidth));
+  await Plotly.react(node, shown.data, shown.layout, { ...CONFIG, ...config });
+  return shown;
+}
+
+// A narrow screen has no room for the legend beside the colour bar.
+function fitted(figure, width) {
+  if (!width || width > PHONE) return figure;
+  const { layout, data } = figure;
+  layout.margin = { ...layout.margin, l: 48, r: layout.yaxis2 ? 48 : 12 };
+  for (const trace of data) if (trace.marker?.colorbar) trace.marker.showscale = false;
+  for (const name of Object.keys(layout)) {
+    if (/^[xy]axis/.test(name) && layout[name].title) layout[name].title.font = { ...layout[name].title.font, size: 11 };
+  }
+  return figure;
+}
+
+// Delays are often exactly 0, which a log axis cannot show: zeros get a place of their own.
+export function logDelay(figure) {
+  const floor = 0.5;
+  let largest = 1;
+  for (const trace of figure.data) {
+    if (trace.yaxis === "y2") continue;
+    trace.y = trace.y.map((value) => {
+      largest = Math.max(largest, value);
+      return value === 0 ? floor : value;
+    });
+  }
+  const top = Math.log10(largest) + 0.15;
+  const ticks = [1, 10, 100, 1000, 10000].filter((tick) => Math.log10(tick) <= top);
+  Object.assign(figure.layout.yaxis, {
+    type: "log",
+    range: [Math.log10(floor) - 0.08, top],
+    tickvals: [floor, ...ticks],
+    ticktext: ["0", ...ticks.map((tick) => tick.toLocaleString("en"))],
+  });
+  return figure;
+}
+
+// Small multiples keep the minimum, the curves and the crosshair.
+export function compact(figure) {
+  figure.data = figure.data.filter((trace) => trace.meta !== "detail").map((trace) => {
+    trace.showlegend = false;
+    if (trace.type === "scattergl") trace.type = "scatter"; // one WebGL context a panel is too many
+    if (trace.marker) {
+      trace.marker.showscale = false;
+      trace.marker.size = Math.min(trace.marker.size ?? 5, 6);
+    }
+    return trace;
+  });
+  const { layout } = figure;
+  layout.margin = { l: 40, r: 40, t: 8, b: 30 };
+  layout.annotations = [];
+  for (const shape of layout.shapes) delete shape.label;
+  for (const name of ["xaxis", "yaxis", "yaxis2"]) {
+    layout[name].title = { text: "" };
+    layout[name].tickfont = { ...layout[name].tickfont, size: 10 };
+    layout[name].nticks = 4;
+  }
+  return figure;
+}
