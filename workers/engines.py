@@ -13,7 +13,7 @@ from service.spec import RunSpec
 from workers.devices import resolve_device
 from workers.stack import Stack, State, check_stack
 from workers.tasks import Dataset
-from workers.torch_engine import TorchStack
+from workers.torch_engine import TorchStack, torch_fingerprint
 
 Engine = Literal["auto", "native", "torch"]
 
@@ -39,6 +39,15 @@ def choose_engine(spec: RunSpec, engine: Engine, device: str) -> Literal["native
     if engine == "native":
         raise ConfigurationError(f"engine = 'native' cannot train this run: {refusal}")
     return "torch"
+
+
+def engine_fingerprint(spec: RunSpec, *, engine: Engine = "auto", device: str = "auto") -> str:
+    """The fingerprint a stack of such runs will have: which checkpoints it can go on from."""
+    if choose_engine(spec, engine, device) == "native":
+        from workers.native import native_fingerprint
+
+        return native_fingerprint()
+    return torch_fingerprint(resolve_device(device))
 
 
 def make_stack(

@@ -26,6 +26,11 @@ from workers.tasks import Dataset, make_dataset
 _SOURCES = ("device_streams.py", "forward.py", "adamw.py", "slab.py", "torch_engine.py")
 
 
+def torch_fingerprint(device: torch.device, *, compile: bool = False) -> str:
+    """The fingerprint of this engine on the device."""
+    return fingerprint("torch", _SOURCES, device, *["compiled"] * compile)
+
+
 class TorchStack:
     """Implements workers.stack.Stack in PyTorch."""
 
@@ -77,7 +82,7 @@ class TorchStack:
 
     @property
     def fingerprint(self) -> str:
-        return fingerprint("torch", _SOURCES, self.device, *["compiled"] * self.compile)
+        return torch_fingerprint(self.device, compile=self.compile)
 
     def advance(self, epochs: int) -> NDArray[Any]:
         """Train every model for `epochs` epochs; METRICS of shape [models, epochs]."""

@@ -1,0 +1,134 @@
+"""Checkpoints: a run's state at an epoch, in files that are whole or refused.
+
+A file is a version line, the sha256 of the rest, and an .npz archive (never pickled) of the state
+with a JSON header. It appears under its name only when complete and on disk. The last two of a
+run are kept, so that a corrupt one costs one interval and not the run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from service.errors import CheckpointError
+from workers.stack import State
+
+_VERSION = b"groktime checkpoint 1\n"
+_HEADER = "header"  # name of the JSON member; no parameter is called so
+_KEPT = 2
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A run after `epoch` epochs; `extra` is what the driver needs besides the engine's state."""
+
+    key: str
+    epoch: int
+    fingerprint: str
+    state: State
+    extra: Mapping[str, Any]
+
+
+class CheckpointStore:
+    """Checkpoints of many runs under one folder, which may be shared between machines."""
+
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder)
+
+    def epochs(self, key: str, fingerprint: str) -> list[int]:
+        """Epochs of the run's usable checkpoints, newest first: intact and of this engine."""
+        usable = []
+        for epoch in self._present(key):
+            try:
+                found = self.load(key, epoch)
+            except CheckpointError:
+                continue
+            if found.fingerprint == fingerprint:
+                usable.append(epoch)
+        return usable
+
+    def load(self, key: str, epoch: int) -> Checkpoint:
+        """Read one checkpoint; a corrupt, truncated or foreign file is a CheckpointError."""
+        path = self._path(key, epoch)
+        try:
+            content = path.read_bytes()
+        except OSError as error:
+            raise CheckpointError(f"checkpoint {path} cannot be read: {error.strerror}") from error
+        version, rest = content[: len(_VERSION)], content[len(_VERSION) :]
+        if version != _VERSION:
+            raise CheckpointError(f"checkpoint {path} is not of this version")
+        digest, _, payload = rest.partition(b"\n")
+        if hashlib.sha256(payload).hexdigest().encode() != digest:
+            raise CheckpointError(f"checkpoint {path} is corrupt: its checksum differs")
+        with np.load(io.BytesIO(payload), allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        header = json.loads(arrays.pop(_HEADER).tobytes())
+        if (header["key"], header["epoch"]) != (key, epoch):
+            raise CheckpointError(f"checkpoint {path} belongs to another run or epoch")
+        return Checkpoint(key, epoch, header["fingerprint"], arrays, header["extra"])
+
+    def save(
+        self, key: str, epoch: int, fingerprint: str, state: State, extra: Mapping[str, Any]
+    ) -> None:
+        """Publish atomically, then drop all but the last two."""
+        header = {"key": key, "epoch": epoch, "fingerprint": fingerprint, "extra": dict(extra)}
+        members: dict[str, NDArray[Any]] = {
+            **state,
+            _HEADER: np.frombuffer(json.dumps(header).encode(), dtype=np.uint8),
+        }
+        archive = io.BytesIO()
+        np.savez(archive, allow_pickle=False, **members)
+        payload = archive.getvalue()
+        digest = hashlib.sha256(payload).hexdigest().encode()
+        path = self._path(key, epoch)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write_atomically(path, b"".join([_VERSION, digest, b"\n", payload]))
+        for old in self._present(key)[_KEPT:]:
+            self._path(key, old).unlink(missing_ok=True)
+
+    def delete(self, key: str) -> None:
+        """Forget the run: it has finished."""
+        shutil.rmtree(self._run_folder(key), ignore_errors=True)
+
+    def _run_folder(self, key: str) -> Path:
+        return self.folder / key[:2] / key
+
+    def _path(self, key: str, epoch: int) -> Path:
+        return self._run_folder(key) / f"{epoch:08d}.checkpoint"
+
+    def _present(self, key: str) -> list[int]:
+        """Epochs of the files there, newest first."""
+        files = self._run_folder(key).glob("*.checkpoint")
+        return sorted((int(file.stem) for file in files if file.stem.isdigit()), reverse=True)
+
+
+def _write_atomically(path: Path, content: bytes) -> None:
+    """All of the content under its name, on disk, or no file of that name."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

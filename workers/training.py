@@ -1,0 +1,209 @@
+"""Train runs as one stack: blocks of epochs, stop rules, checkpoints, and a sink for metrics.
+
+Nothing that is recorded depends on the size of a block: a run's metrics are cut at the epoch its
+stop rule names, even when the engine has gone a few epochs further.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from numpy.typing import NDArray
+
+from service.errors import CheckpointError
+from service.spec import RunSpec
+from workers.checkpoints import CheckpointStore
+from workers.devices import resolve_device
+from workers.engines import Engine, choose_engine, make_stack
+from workers.model import initial_state
+from workers.stack import State, check_stack
+from workers.stopping import StoppedBy, Watch, examine
+
+BLOCK_SECONDS = 0.5  # how long the device trains between two readings
+CHECKPOINT_SECONDS = 30.0
+
+# Called after every block for each run: its index, epochs done and the last epoch's METRICS row.
+Progress = Callable[[int, int, Any], None]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended; `epochs` is its last epoch, `seconds` its share of the stack's time."""
+
+    state: Literal["done", "failed"]
+    reason: str | None
+    stopped_by: StoppedBy
+    epochs: int
+    seconds: float
+    engine: str
+    device: str
+    fingerprint: str
+
+
+class Sink(Protocol):
+    """Where metrics go. `run` is the index of the run among the specs given to train."""
+
+    def record(self, run: int, first_epoch: int, metrics: NDArray[Any]) -> bool:
+        """METRICS of consecutive epochs; False: the run has another owner now, drop it."""
+        ...
+
+    def flush(self) -> None:
+        """When it returns, everything recorded is durable."""
+        ...
+
+    def finish(self, run: int, outcome: Outcome) -> None:
+        """The run has ended; all its metrics have been recorded before."""
+        ...
+
+
+@dataclass
+class _Run:
+    """A run in the stack: its index among the specs and what its stop rule has seen."""
+
+    index: int
+    spec: RunSpec
+    watch: Watch = field(default_factory=Watch)
+    seconds: float = 0.0
+
+
+def train(
+    specs: Sequence[RunSpec],
+    sink: Sink,
+    *,
+    device: str = "auto",
+    engine: Engine = "auto",
+    checkpoints: CheckpointStore | None = None,
+    resume_epochs: Sequence[int] | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    block_seconds: float = BLOCK_SECONDS,
+    progress: Progress | None = None,
+    should_stop: Callable[[], bool] | None = None,
+) -> list[Outcome | None]:
+    """Train all runs to their ends; None for one that was dropped or left unfinished.
+
+    resume_epochs[i] is the epoch of the checkpoint run i goes on from, 0 for the start.
+    should_stop is asked after every block; when it says so, the unfinished runs are checkpointed
+    and left.
+    """
+    session = _Session(specs, sink, device, engine, checkpoints, resume_epochs or [0] * len(specs))
+    saved = time.monotonic()
+    block = 1
+    while session.runs:
+        seconds, length = session.advance(block, progress)
+        # Grow gently: the first epochs of a process are not typical.
+        block = max(1, min(2 * length, round(length * block_seconds / max(seconds, 1e-9))))
+        stopping = should_stop is not None and should_stop()
+        if stopping or time.monotonic() - saved >= checkpoint_seconds:
+            session.save()
+            saved = time.monotonic()
+        if stopping:
+            break
+    return session.outcomes
+
+
+class _Session:
+    """The runs still training, their stack, and the outcomes so far."""
+
+    def __init__(
+        self,
+        specs: Sequence[RunSpec],
+        sink: Sink,
+        device: str,
+        engine: Engine,
+        checkpoints: CheckpointStore | None,
+        resume_epochs: Sequence[int],
+    ) -> None:
+        self.sink, self.checkpoints = sink, checkpoints
+        check_stack(specs)
+        self.runs = [_Run(i, spec) for i, spec in enumerate(specs)]
+        self.outcomes: list[Outcome | None] = [None] * len(specs)
+        states: list[State] = []
+        fingerprints = set()
+        for run, epoch in zip(self.runs, resume_epochs, strict=True):
+            if epoch == 0:
+                states.append(initial_state(run.spec))
+                continue
+            if checkpoints is None:
+                raise CheckpointError(f"epoch {epoch} cannot be resumed without checkpoints")
+            found = checkpoints.load(run.spec.key, epoch)
+            states.append(found.state)
+            run.watch = Watch.from_json(found.extra["watch"])
+            run.seconds = found.extra["seconds"]
+            fingerprints.add(found.fingerprint)
+        self.engine = choose_engine(specs[0], engine, device)
+        self.device = str(resolve_device(device))
+        self.stack = make_stack(
+            specs, engine=self.engine, device=device, states=states, epochs=resume_epochs
+        )
+        self.fingerprint = self.stack.fingerprint
+        if fingerprints - {self.fingerprint}:
+            raise CheckpointError(
+                f"a checkpoint was written by another engine: {fingerprints.pop()!r}, "
+                f"this one is {self.fingerprint!r}"
+            )
+
+    def advance(self, block: int, progress: Progress | None) -> tuple[float, int]:
+        """Train a block, record it, and take finished runs out; returns seconds and epochs."""
+        done = list(self.stack.epochs)
+        remaining = [
+            run.spec.stop.max_epochs - epoch for run, epoch in zip(self.runs, done, strict=True)
+        ]
+        length = max(1, min(block, *remaining))
+        start = time.monotonic()
+        metrics = self.stack.advance(length)
+        seconds = time.monotonic() - start
+        leaving = []
+        for place, run in enumerate(self.runs):
+            run.seconds += seconds / len(self.runs)
+            if self._record(run, done[place] + 1, metrics[place], progress):
+                leaving.append(place)
+        self.stack.remove(leaving)
+        self.runs = [run for place, run in enumerate(self.runs) if place not in set(leaving)]
+        return seconds, length
+
+    def _record(
+        self, run: _Run, first_epoch: int, metrics: NDArray[Any], progress: Progress | None
+    ) -> bool:
+        """Record a run's block; whether it leaves the stack."""
+        run.watch, count, stopped_by = examine(run.spec, run.watch, first_epoch, metrics)
+        rows = metrics[:count]
+        last_epoch = first_epoch + len(rows) - 1
+        if not self.sink.record(run.index, first_epoch, rows):
+            return True
+        if progress is not None:
+            progress(run.index, last_epoch, rows[-1])
+        if stopped_by is None:
+            return False
+        self._finish(run, last_epoch, stopped_by)
+        return True
+
+    def _finish(self, run: _Run, epochs: int, stopped_by: StoppedBy) -> None:
+        diverged = stopped_by == "diverged"
+        outcome = Outcome(
+            state="failed" if diverged else "done",
+            reason="diverged" if diverged else None,
+            stopped_by=stopped_by,
+            epochs=epochs,
+            seconds=run.seconds,
+            engine=self.engine,
+            device=self.device,
+            fingerprint=self.fingerprint,
+        )
+        self.sink.finish(run.index, outcome)
+        self.outcomes[run.index] = outcome
+        if self.checkpoints is not None:
+            self.checkpoints.delete(run.spec.key)
+
+    def save(self) -> None:
+        """Checkpoint every run in the stack, after what it has recorded is durable."""
+        self.sink.flush()
+        if self.checkpoints is None:
+            return
+        for place, (run, epoch) in enumerate(zip(self.runs, self.stack.epochs, strict=True)):
+            extra = {"watch": run.watch.as_json(), "seconds": run.seconds}
+            self.checkpoints.save(
+                run.spec.key, epoch, self.fingerprint, self.stack.state(place), extra
+            )
