@@ -1,0 +1,74 @@
+"""A connection that outlives the server's restarts: work on it is tried until it succeeds."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+import psycopg2
+import psycopg2.errors
+from sqlalchemy import Engine
+from sqlalchemy.exc import DBAPIError
+
+log = logging.getLogger(__name__)
+
+FIRST_WAIT, LONGEST_WAIT = 0.05, 5.0  # seconds between tries
+
+
+class LastingConnection:
+    """One psycopg2 connection of an engine, made again whenever it was lost."""
+
+    def __init__(
+        self, engine: Engine, give_up_seconds: float, wait: Callable[[float], None]
+    ) -> None:
+        """`wait` passes the seconds between tries, and raises when there is to be no other."""
+        self._engine = engine
+        self._give_up_seconds = give_up_seconds
+        self._wait = wait
+        self._connection: Any = None
+
+    def persist(self, work: Callable[[Any], None]) -> None:
+        """Do the work, again after each failure that may pass; raise the error of the last."""
+        pause = FIRST_WAIT
+        deadline = time.monotonic() + self._give_up_seconds
+        while True:
+            try:
+                work(self._connected())
+                return
+            except (psycopg2.Error, DBAPIError) as error:
+                cause = error.orig if isinstance(error, DBAPIError) else error
+                self.drop()
+                if not may_pass(cause) or time.monotonic() > deadline:
+                    raise
+                log.warning("database: %s; trying again in %.2f s", first_line(cause), pause)
+            self._wait(pause)
+            pause = min(2 * pause, LONGEST_WAIT)
+
+    def _connected(self) -> Any:
+        if self._connection is None:
+            self._connection = self._engine.raw_connection()
+        return self._connection.driver_connection
+
+    def drop(self) -> None:
+        """Close it; the next work gets a new one."""
+        if self._connection is not None:
+            self._connection.invalidate()
+            self._connection = None
+
+
+def may_pass(error: BaseException | None) -> bool:
+    """Whether waiting may help: connection, restart, read-only, disk full, deadlock, timeout."""
+    return isinstance(
+        error,
+        psycopg2.OperationalError
+        | psycopg2.InterfaceError
+        | psycopg2.errors.ReadOnlySqlTransaction,
+    )
+
+
+def first_line(error: BaseException | None) -> str:
+    """What to show of an error whose text may have many lines."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

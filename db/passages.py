@@ -1,0 +1,71 @@
+"""First passages kept while a run is recorded, so that closing it needs no look at its curve."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from db.thresholds import LADDER
+from service.spec import RunSpec
+
+# clock, column of counts, the loss that must be finite for the count to mean anything
+CLOCKS = (
+    ("online", "train_correct", "train_loss"),
+    ("eval", "train_correct_eval", "train_loss"),
+    ("val", "val_correct", "val_loss"),
+)
+
+
+class FirstPassages:
+    """First epochs at which a clock reached each threshold of the ladder."""
+
+    def __init__(self, n: int) -> None:
+        """`n`: examples of the clock's set; 0 when the run has no such clock."""
+        self._needed = np.array([(k * n + 999) // 1000 for k in LADDER], dtype=np.int64)
+        self._reached = 0 if n else len(LADDER)  # the ladder is climbed from below
+        self._epochs: list[int | None] = [None] * len(LADDER)
+
+    def add(self, first_epoch: int, correct: NDArray[Any], loss: NDArray[Any]) -> None:
+        """Take the counts of consecutive epochs; epochs with a non-finite loss never count."""
+        if self._reached == len(LADDER) or correct.max() < self._needed[self._reached]:
+            return
+        best = np.maximum.accumulate(np.where(np.isfinite(loss), correct, -1))
+        positions = np.searchsorted(best, self._needed[self._reached :])
+        for position in positions[positions < len(best)]:
+            self._epochs[self._reached] = first_epoch + int(position)
+            self._reached += 1
+
+    @property
+    def epochs(self) -> list[int | None]:
+        """One entry a threshold, None where it has not been reached."""
+        return list(self._epochs)
+
+
+class RunProgress:
+    """What a run's summary needs, kept epoch by epoch."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        sizes = {
+            "online": spec.data.n_train,
+            "eval": spec.data.n_train if spec.eval_train else 0,
+            "val": spec.data.n_val,
+        }
+        self.passages = {clock: FirstPassages(sizes[clock]) for clock, _, _ in CLOCKS}
+        self.best_train_loss: float | None = None
+        self.last: NDArray[Any] | None = None  # metrics of the last epoch
+
+    def add(self, first_epoch: int, metrics: NDArray[Any]) -> None:
+        """Take the metrics of consecutive epochs."""
+        if not len(metrics):
+            return
+        for clock, counts, loss in CLOCKS:
+            self.passages[clock].add(first_epoch, metrics[counts], metrics[loss])
+        losses = metrics["train_loss"]
+        finite = losses[np.isfinite(losses)]
+        if len(finite):
+            least = float(finite.min())
+            if self.best_train_loss is None or least < self.best_train_loss:
+                self.best_train_loss = least
+        self.last = metrics[-1].copy()

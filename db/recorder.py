@@ -1,0 +1,301 @@
+"""The recorder: takes every epoch from training and writes it to Postgres, in batches, once.
+
+Training hands rows to `record` and goes on; a thread writes them. The buffer is bounded: while
+the database is away training continues until the buffer is full, then waits. What cannot be
+written in the end raises in the training thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Engine
+
+from db.claims import Claim
+from db.closing import Outcome, summarise
+from db.curve_rows import COLUMNS, METRICS
+from db.flushing import Fenced, Part, outcome, write
+from db.lasting import LastingConnection, first_line
+from db.recording import Recording
+from service.errors import DatabaseError
+
+log = logging.getLogger(__name__)
+
+FLUSH_ROWS = 5_000
+FLUSH_SECONDS = 1.0
+BUFFER_ROWS = 500_000  # 14 MB
+GIVE_UP_SECONDS = 600.0
+PROGRESS_SECONDS = 1.0
+
+RENEW = """
+UPDATE runs r SET lease_until = clock_timestamp() + make_interval(secs => %(lease)s)
+FROM unnest(%(ids)s::int[], %(attempts)s::int[]) AS t(id, attempt)
+WHERE r.id = t.id AND r.attempt = t.attempt AND r.state = 'running'
+RETURNING r.id
+"""
+
+
+class Recorder:
+    """Writes the curves and summaries of one worker's claims over one connection.
+
+    Runs are named by their position in `claims`. Use as a context manager: leaving it flushes,
+    or after an exception stops without waiting.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        claims: Sequence[Claim],
+        *,
+        lease_seconds: float,
+        flush_rows: int = FLUSH_ROWS,
+        flush_seconds: float = FLUSH_SECONDS,
+        buffer_rows: int = BUFFER_ROWS,
+        give_up_seconds: float = GIVE_UP_SECONDS,
+    ) -> None:
+        self._lease = lease_seconds
+        self._flush_rows = flush_rows
+        self._flush_seconds = flush_seconds
+        self._buffer_rows = buffer_rows
+        self._runs = [Recording(claim) for claim in claims]
+        self._changed = threading.Condition()
+        self._rows = 0  # buffered and in flight
+        self._asked = 0  # flushes asked for
+        self._served = 0  # flushes of which everything is durable
+        self._stopping = False
+        self._error: BaseException | None = None
+        self._progress_at = 0.0
+        self._renewed_at = time.monotonic()  # when all leases were last extended
+        self._database = LastingConnection(engine, give_up_seconds, self._pause)
+        for run in self._runs:
+            if run.claim.resume_epoch:
+                self._database.persist(run.reread)
+        self._thread = threading.Thread(target=self._write_loop, name="recorder", daemon=True)
+        self._thread.start()
+
+    # What training calls.
+
+    def record(self, run: int, first_epoch: int, metrics: NDArray[Any]) -> bool:
+        """Take METRICS rows of consecutive epochs; False: the run is another worker's now."""
+        recording = self._runs[run]
+        rows = _copied(metrics)
+        with self._changed:
+            self._wait_for(lambda: self._rows + len(rows) <= self._buffer_rows or self._rows == 0)
+            if not recording.open:
+                return False
+            if first_epoch != recording.received + 1:
+                raise ValueError(
+                    f"run {recording.claim.run_id}: epoch {first_epoch} follows "
+                    f"{recording.received}"
+                )
+            recording.progress.add(first_epoch, rows)
+            if len(rows):
+                recording.buffer.append((first_epoch, rows))
+                recording.received += len(rows)
+                self._rows += len(rows)
+                if self._rows >= self._flush_rows:
+                    self._changed.notify_all()
+        return True
+
+    def flush(self) -> None:
+        """Return when everything recorded so far is durable."""
+        with self._changed:
+            self._asked += 1
+            mine = self._asked
+            self._changed.notify_all()
+            self._wait_for(lambda: self._served >= mine)
+
+    def finish(self, run: int, outcome: Outcome) -> None:
+        """Close the run: its summary is durable, with its last rows, when this returns.
+
+        A run that was taken over meanwhile is left to its new owner (see `fenced`).
+        """
+        recording = self._runs[run]
+        with self._changed:
+            if not recording.open:
+                return
+            if outcome.epochs != recording.received:
+                raise ValueError(
+                    f"run {recording.claim.run_id} ends at epoch {outcome.epochs}, but "
+                    f"{recording.received} were recorded"
+                )
+            recording.closing = summarise(recording.claim, recording.progress, outcome)
+        self.flush()
+
+    @property
+    def fenced(self) -> set[int]:
+        """Positions of runs that another attempt has taken over."""
+        return {index for index, run in enumerate(self._runs) if run.fenced}
+
+    def close(self) -> None:
+        """Flush and stop writing; runs not finished keep their lease until it ends."""
+        try:
+            if self._error is None:
+                self.flush()
+        finally:
+            self.stop()
+
+    def stop(self) -> None:
+        """Stop writing without waiting for what is buffered."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        self._thread.join()
+        self._database.drop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.stop()
+
+    def _wait_for(self, ready: Any) -> None:
+        """Wait under the lock; a writer that gave up ends the wait with its error."""
+        self._changed.wait_for(lambda: self._error is not None or self._stopping or ready())
+        if self._error is not None:
+            raise DatabaseError(
+                f"results cannot be written: {first_line(self._error)}"
+            ) from self._error
+        if self._stopping:
+            raise DatabaseError("results cannot be written: the recorder was stopped")
+
+    # What the thread does.
+
+    def _write_loop(self) -> None:
+        try:
+            while self._write_once():
+                pass
+        except BaseException as error:
+            with self._changed:
+                self._error = error
+                self._changed.notify_all()
+            log.error("results cannot be written: %s", first_line(error))
+
+    def _write_once(self) -> bool:
+        with self._changed:
+            # Without rows the thread still wakes often enough to renew the leases.
+            timeout = min(self._flush_seconds, self._lease / 3) if self._rows else self._lease / 3
+            self._changed.wait_for(
+                lambda: (
+                    self._stopping or self._asked > self._served or self._rows >= self._flush_rows
+                ),
+                timeout,
+            )
+            if self._stopping:
+                return False
+            serving = self._asked
+            parts, taken = self._take()
+        if parts:
+            self._write(parts)
+        if time.monotonic() - self._renewed_at >= self._lease / 3:
+            self._renew()
+        with self._changed:
+            for run, part in parts:
+                run.settle(part)
+            self._rows -= taken
+            self._served = serving
+            self._changed.notify_all()
+        return True
+
+    def _take(self) -> tuple[list[tuple[Recording, Part]], int]:
+        parts, taken = [], 0
+        for run in self._runs:
+            rows, part = run.take()
+            taken += rows
+            if part is not None:
+                parts.append((run, part))
+        return parts, taken
+
+    def _write(self, parts: list[tuple[Recording, Part]]) -> None:
+        """Write until it is durable, leaving out runs that turn out to be fenced."""
+        unknown = False
+
+        def work(connection: Any) -> None:
+            nonlocal unknown
+            if unknown:
+                committed, fenced = outcome(connection, _owned(parts))
+                self._fence(parts, fenced)
+                if committed:
+                    return
+                unknown = False
+            while left := _owned(parts):
+                try:
+                    # Until the commit has been answered, a lost connection leaves it open.
+                    unknown = True
+                    write(connection, left, self._lease, progress=self._progress_due())
+                    return
+                except Fenced as lost:
+                    unknown = False
+                    self._fence(parts, lost.run_ids)
+
+        self._database.persist(work)
+
+    def _renew(self) -> None:
+        """Extend all leases, also of runs that wait for their turn and have no rows yet."""
+        owned = [run for run in self._runs if run.open]
+
+        def work(connection: Any) -> None:
+            with connection.cursor() as cursor:
+                fences = {
+                    "ids": [run.claim.run_id for run in owned],
+                    "attempts": [run.claim.attempt for run in owned],
+                    "lease": self._lease,
+                }
+                cursor.execute(RENEW, fences)
+                kept = {row[0] for row in cursor.fetchall()}
+            connection.commit()
+            for run in owned:
+                if run.claim.run_id not in kept:
+                    self._lose(run)
+
+        if owned:
+            self._database.persist(work)
+        self._renewed_at = time.monotonic()
+
+    def _pause(self, seconds: float) -> None:
+        with self._changed:
+            if self._changed.wait_for(lambda: self._stopping, seconds):
+                raise DatabaseError("the recorder was stopped while the database was away")
+
+    def _progress_due(self) -> bool:
+        due = time.monotonic() - self._progress_at >= PROGRESS_SECONDS
+        if due:
+            self._progress_at = time.monotonic()
+        return due
+
+    def _fence(self, parts: list[tuple[Recording, Part]], run_ids: set[int]) -> None:
+        for run, part in parts:
+            if part.run_id in run_ids:
+                self._lose(run)
+
+    def _lose(self, run: Recording) -> None:
+        if not run.fenced:
+            log.warning("run %d belongs to another attempt now", run.claim.run_id)
+        run.fenced = True
+
+
+def _owned(parts: list[tuple[Recording, Part]]) -> list[Part]:
+    return [part for run, part in parts if not run.fenced]
+
+
+def _copied(metrics: NDArray[Any]) -> NDArray[Any]:
+    """A copy in our own type: the trainer may reuse its array."""
+    rows = np.empty(len(metrics), dtype=METRICS)
+    for name in COLUMNS:
+        rows[name] = metrics[name]
+    return rows
