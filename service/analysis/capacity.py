@@ -157,26 +157,31 @@ def _plateau(runs: CapacityRuns, width: int, method: Method, level: float) -> Pl
         growing = bool(np.argmax(bits) == len(bits) - 1)
         return Plateau(width, params, n, bits, peak, None, None, None, None, growing, sagging)
     slope, cap, half = _hinge(n * label_bits, bits, level)
+    not_saturated = bool(slope * n[-1] * label_bits <= cap * (1 + 1e-6))
+    if not_saturated:
+        cap, half = peak, None  # beyond the data the hinge is free; the maximum is a lower bound
     return Plateau(
         width=width,
         params=params,
         n=n,
         bits=bits,
         capacity=cap,
-        low=cap - half,
-        high=cap + half,
-        level=level,
+        low=None if half is None else cap - half,
+        high=None if half is None else cap + half,
+        level=None if half is None else level,
         slope=slope,
-        not_saturated=bool(slope * n[-1] * label_bits <= cap * (1 + 1e-6)),
+        not_saturated=not_saturated,
         sagging=sagging,
     )
 
 
-def _hinge(complexity: FloatArray, bits: FloatArray, level: float) -> tuple[float, float, float]:
+def _hinge(
+    complexity: FloatArray, bits: FloatArray, level: float
+) -> tuple[float, float, float | None]:
     """Fit min(s·K, Cap) to M_T(K) with s ≤ 1; returns s, Cap and the half-width of its interval.
 
     Residuals are scaled to the curve's height so that soft-L1 bends at one per cent of it; the
-    interval is the usual t interval of the plateau from the fit's own curvature.
+    interval is the t interval of a mean over the points on the plateau, None with fewer than two.
     """
     peak = max(float(bits.max()), 1.0)
     x, y = complexity / peak, bits / peak
@@ -200,7 +205,7 @@ def _hinge(complexity: FloatArray, bits: FloatArray, level: float) -> tuple[floa
     on_plateau = slope * x >= cap
     count = int(on_plateau.sum())
     if count < 2:
-        return slope, cap * peak, float("inf")
+        return slope, cap * peak, None
     spread = float(np.sqrt(np.sum((y[on_plateau] - cap) ** 2) / (count - 1)))
     half = float(stats.t.ppf(0.5 + level / 2, count - 1)) * spread / np.sqrt(count)
     return slope, cap * peak, float(half * peak)

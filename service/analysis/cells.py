@@ -35,7 +35,7 @@ class Cell:
     k_mem: float
     crossing: Crossing
     onset: Onset
-    onset_first4: Onset | None
+    onset_first4: Onset | None  # None: the cell has no more than four seeds
     inherited: bool = False
 
     @property
@@ -78,7 +78,7 @@ def make_cell(
         crossing=found,
         onset=onset(grok, method=method, level=level),
         onset_first4=onset(few, method=method, level=level)
-        if len(few) and len(few.seeds) < len(grok.seeds)
+        if len(few.seeds) < len(grok.seeds)
         else None,
         inherited=inherited,
     )

@@ -201,6 +201,8 @@ def _main_change(changes: SignChanges) -> IntArray:
 
 
 def _first_is_downward(changes: SignChanges) -> BoolArray:
+    if len(changes.found) == 0:
+        return np.zeros(changes.found.shape[1], dtype=np.bool_)
     first = np.argmax(changes.found, axis=0)
     columns = np.arange(changes.found.shape[1])
     return np.asarray(changes.downward[first, columns], dtype=np.bool_)

@@ -45,12 +45,16 @@ class DelayCurve:
 
 @dataclass(frozen=True)
 class WidthRegime:
-    """The regime of one width by majority of seeds; `mixed` when no regime has most seeds."""
+    """The regime of one width by majority of seeds; `mixed` when two regimes tie.
+
+    A diverged run counts as one that never got further; how many there are is told apart.
+    """
 
     width: int
     params: float
     regime: Regime
     counts: dict[str, int]
+    n_diverged: int
 
 
 def delays(runs: GrokRuns, *, method: str = "robust") -> Delays:
@@ -127,6 +131,7 @@ def regimes(runs: GrokRuns) -> tuple[WidthRegime, ...]:
                 params=float(params),
                 regime="mixed" if tied else top,  # type: ignore[arg-type]
                 counts=dict(counts),
+                n_diverged=int(np.sum(runs.diverged[here] & np.isnan(runs.t_gen[here]))),
             )
         )
     return tuple(rows)

@@ -32,18 +32,15 @@ class Grouped:
 
 @dataclass(frozen=True)
 class FirthFit:
-    """logit P(y = 1) = intercept + slope·x, its midpoint −intercept/slope and an interval.
-
-    An end of the interval at ∓inf means that the profile never rejects on that side.
-    """
+    """logit P(y = 1) = intercept + slope·x."""
 
     intercept: float
     slope: float
-    midpoint: float
-    low: float
-    high: float
-    level: float
-    log_likelihood: float  # penalised
+
+    @property
+    def midpoint(self) -> float:
+        """Where P(y = 1) = ½; NaN without a slope."""
+        return -self.intercept / self.slope if self.slope else float("nan")
 
 
 def penalised_log_likelihood(intercept: FloatArray, slope: FloatArray, data: Grouped) -> FloatArray:
@@ -56,32 +53,37 @@ def penalised_log_likelihood(intercept: FloatArray, slope: FloatArray, data: Gro
     return np.asarray(likelihood + 0.5 * np.log(determinant), dtype=np.float64)
 
 
-def firth_logit(
-    x: FloatArray, positive: FloatArray, total: FloatArray, level: float = 0.95
-) -> FirthFit:
+def firth_logit(x: FloatArray, positive: FloatArray, total: FloatArray) -> FirthFit:
     """Fit k of n positives at each x; at least two different x are needed."""
     centre, scale = float(np.mean(x)), float(np.ptp(x))
-    data = Grouped((x - centre) / scale, positive, total)
-    intercept, slope, best = _maximise(data)
-    drop = 0.5 * float(stats.chi2.ppf(level, 1))
-    middle = -intercept / slope if slope else 0.0
-
-    def excess(c: float) -> float:
-        return best - _profile(c, slope, data) - drop
-
-    low, high = _end(excess, middle, -1.0), _end(excess, middle, 1.0)
+    intercept, slope = _maximise(Grouped((x - centre) / scale, positive, total))
     return FirthFit(
         intercept=intercept - slope * centre / scale,
         slope=slope / scale,
-        midpoint=centre + scale * middle,
-        low=centre + scale * low,
-        high=centre + scale * high,
-        level=level,
-        log_likelihood=best,
     )
 
 
-def _maximise(data: Grouped) -> tuple[float, float, float]:
+def midpoint_interval(fit: FirthFit, data: Grouped, level: float) -> tuple[float, float]:
+    """Profile-likelihood interval of the midpoint; ∓inf where the profile never rejects.
+
+    It holds the c at which the best fit with P(y = 1 at c) = ½ loses less than ½ χ²₁(level).
+    """
+    centre, scale = float(np.mean(data.x)), float(np.ptp(data.x))
+    scaled = Grouped((data.x - centre) / scale, data.positive, data.total)
+    slope, middle = fit.slope * scale, (fit.midpoint - centre) / scale
+    best = float(
+        penalised_log_likelihood(np.array([-slope * middle]), np.array([slope]), scaled)[0]
+    )
+    drop = 0.5 * float(stats.chi2.ppf(level, 1))
+
+    def excess(c: float) -> float:
+        return best - _profile(c, slope, scaled) - drop
+
+    low, high = _end(excess, middle, -1.0), _end(excess, middle, 1.0)
+    return centre + scale * low, centre + scale * high
+
+
+def _maximise(data: Grouped) -> tuple[float, float]:
     """Fisher scoring on Firth's score Σ (k − nπ + h(½ − π)) x, halving steps that overshoot."""
     design = np.column_stack([np.ones_like(data.x), data.x])
     beta = np.zeros(2)
@@ -100,7 +102,7 @@ def _maximise(data: Grouped) -> tuple[float, float, float]:
         beta, best = beta + step, max(value, best)
         if float(np.abs(step).max()) < TINY_STEP:
             break
-    return float(beta[0]), float(beta[1]), best
+    return float(beta[0]), float(beta[1])
 
 
 def _profile(c: float, slope: float, data: Grouped) -> float:

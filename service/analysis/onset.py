@@ -8,8 +8,10 @@ from typing import Any, Literal
 import numpy as np
 
 from service.analysis.delay import DelayCurve, delay_curve, delays
-from service.analysis.firth import FirthFit, firth_logit
+from service.analysis.firth import Grouped, firth_logit, midpoint_interval
 from service.analysis.inputs import FloatArray, GrokRuns, Method, check_method
+
+FLAT = 1e-6  # a rise of the logit over the whole grid below this is none
 
 OnsetStatus = Literal[
     "exact", "fitted", "separated", "reentrant", "at_floor", "above_range", "insufficient_data"
@@ -136,26 +138,29 @@ def _by_logit(curve: DelayCurve, level: float) -> dict[str, Any]:
             "params": float(np.sqrt(last_zero * first_positive)),
             "low": last_zero,
             "high": first_positive,
-            "at_cap": first_positive == curve.params[-1],
+            "at_cap": bool(first_positive == curve.params[-1]),
         }
-    fit = firth_logit(
-        np.log(curve.params), curve.positive.astype(float), curve.seeds.astype(float), level
-    )
-    return answer | _from_fit(curve, fit, level)
+    return answer | _from_fit(curve, level)
 
 
-def _from_fit(curve: DelayCurve, fit: FirthFit, level: float) -> dict[str, Any]:
+def _from_fit(curve: DelayCurve, level: float) -> dict[str, Any]:
+    x = np.log(curve.params)
+    data = Grouped(x, curve.positive.astype(np.float64), curve.seeds.astype(np.float64))
+    fit = firth_logit(data.x, data.positive, data.total)
     none_below, all_above = _bracket(curve)
-    reentrant = none_below > all_above or fit.slope <= 0
-    if fit.slope <= 0:
+    reentrant = none_below > all_above
+    outside = not x[0] <= fit.midpoint <= x[-1]
+    if fit.slope * np.ptp(x) < FLAT or (reentrant and outside):
         return {"status": "reentrant"}
-    midpoint = float(np.exp(fit.midpoint))
+    if fit.midpoint < x[0]:
+        return {"status": "at_floor", "high": float(curve.params[0]), "at_floor": True}
+    if fit.midpoint > x[-1]:
+        return {"status": "above_range", "low": float(curve.params[-1]), "at_cap": True}
+    low, high = midpoint_interval(fit, data, level)
     return {
         "status": "reentrant" if reentrant else "fitted",
-        "params": midpoint,
-        "low": float(np.exp(fit.low)),
-        "high": float(np.exp(fit.high)),
+        "params": float(np.exp(fit.midpoint)),
+        "low": float(np.exp(low)),
+        "high": float(np.exp(high)),
         "level": level,
-        "at_floor": midpoint < curve.params[0],
-        "at_cap": midpoint > curve.params[-1],
     }

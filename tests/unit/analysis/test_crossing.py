@@ -1,0 +1,279 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.analysis.crossing import crossing, resampled_crossings
+from service.analysis.inputs import FirstPassages
+from service.analysis.resampling import seed_block_weights
+from service.analysis.speed_curve import kaplan_meier_curve
+from service.errors import AnalysisError
+
+
+def exact(
+    params: list[float], times: list[float], seeds: int = 1, cap: float = 1e9
+) -> FirstPassages:
+    """The same time for every seed at each P; times beyond the cap are censored there."""
+    p = np.repeat(params, seeds).astype(float)
+    t = np.repeat(times, seeds).astype(float)
+    reached = t <= cap
+    return FirstPassages(
+        width=np.repeat(np.arange(2, 2 + len(params)), seeds),
+        params=p,
+        seed=np.tile(np.arange(seeds), len(params)),
+        epoch=np.where(reached, t, np.nan),
+        last_epoch=np.minimum(t, cap),
+    )
+
+
+P4 = [1e4, 1e5, 1e6, 1e7]
+
+
+def test_two_lines_cross_where_algebra_says() -> None:
+    # log10 T_mem = 8 − log10 P, log10 T_gen = 5 − 0.5 log10 P: equal at P = 10^6, T = 100.
+    found = crossing(
+        exact([1e4, 3e5, 5e6, 1e7], [1e4, 1e8 / 3e5, 20, 10]),
+        exact([1e4, 3e5, 5e6, 1e7], [1e5 * p**-0.5 for p in (1e4, 3e5, 5e6, 1e7)]),
+    )
+    assert found.status == "crossed"
+    assert found.params == pytest.approx(1e6)
+    assert found.epochs == pytest.approx(100)
+    assert [r.direction for r in found.roots] == ["mem_becomes_faster"]
+
+
+@given(
+    at=st.floats(4.5, 6.5),
+    steep=st.floats(0.6, 2.0),
+    shallow=st.floats(0.0, 0.5),
+)
+def test_shifted_lines_cross_where_they_were_put(at: float, steep: float, shallow: float) -> None:
+    params = np.geomspace(1e4, 1e7, 9)
+    mem = exact(list(params), list(1e3 * (params / 10**at) ** -steep * 1e3))
+    gen = exact(list(params), list(1e3 * (params / 10**at) ** -shallow * 1e3))
+    found = crossing(mem, gen)
+    assert found.status == "crossed"
+    assert np.log10(found.params or 0) == pytest.approx(at)
+
+
+@given(factor=st.floats(0.01, 100))
+@settings(max_examples=20, deadline=None)
+def test_scaling_params_scales_the_crossing(factor: float) -> None:
+    rng = np.random.default_rng(5)
+    mem = exact(P4, [900, 400, 120, 60], seeds=5)
+    gen = exact(P4, [500, 300, 200, 150], seeds=5)
+    mem = replace(mem, epoch=mem.epoch + rng.integers(0, 60, len(mem)), last_epoch=mem.epoch + 60)
+    one = crossing(mem, gen, n_resamples=200)
+    other = crossing(
+        replace(mem, params=mem.params * factor),
+        replace(gen, params=gen.params * factor),
+        n_resamples=200,
+    )
+    assert one.interval is not None
+    assert other.interval is not None
+    assert other.params == pytest.approx((one.params or 0) * factor)
+    assert other.interval.low == pytest.approx(one.interval.low * factor)
+    assert other.interval.high == pytest.approx(one.interval.high * factor)
+
+
+def test_order_of_runs_changes_nothing(cells: Callable[..., object]) -> None:
+    mem, gen = cells(cap=700.0).pair()  # type: ignore[attr-defined]
+    order = np.random.default_rng(3).permutation(len(mem))
+    shuffled = crossing(mem.where(order), gen, n_resamples=500)
+    straight = crossing(mem, gen, n_resamples=500)
+    assert shuffled.params == straight.params
+    assert shuffled.interval == straight.interval
+
+
+@given(st.permutations(range(6)))
+@settings(max_examples=20, deadline=None)
+def test_permuting_seed_names_changes_no_estimate(names: list[int]) -> None:
+    rng = np.random.default_rng(1)
+    mem, gen = exact(P4, [900, 400, 120, 60], seeds=6), exact(P4, [500, 300, 200, 150], seeds=6)
+    mem = replace(mem, epoch=mem.epoch + rng.integers(0, 60, len(mem)), last_epoch=mem.epoch + 60)
+    renamed = np.array(names)
+    before = crossing(mem, gen, n_resamples=0)
+    after = crossing(
+        replace(mem, seed=renamed[mem.seed]), replace(gen, seed=renamed[gen.seed]), n_resamples=0
+    )
+    assert after.params == before.params
+
+
+def test_memorisation_unreached_on_one_side_is_a_bracket() -> None:
+    found = crossing(exact(P4, [9999, 9999, 50, 40], cap=1000), exact(P4, [500, 300, 200, 150]))
+    assert found.status == "bracketed"
+    assert (found.roots[0].low, found.roots[0].high) == pytest.approx((1e5, 1e6))
+    assert found.params == pytest.approx(np.sqrt(1e11))
+    assert found.epochs is None
+
+
+def test_both_unreached_is_unresolved_and_widens_the_bracket() -> None:
+    found = crossing(
+        exact(P4, [900, 9999, 50, 40], cap=1000), exact(P4, [500, 9999, 200, 150], cap=1000)
+    )
+    assert found.status == "bracketed"
+    assert found.unresolved_widths == (3,)
+    assert (found.roots[0].low, found.roots[0].high) == pytest.approx((1e4, 1e6))
+
+
+@pytest.mark.parametrize(
+    ("mem", "gen", "status"),
+    [
+        ([900, 800, 700, 600], [50, 40, 30, 20], "mem_always_slower"),
+        ([9, 8, 7, 6], [50, 40, 30, 20], "mem_always_faster"),
+        ([9999] * 4, [50, 40, 30, 20], "mem_always_slower"),
+        ([50, 40, 30, 20], [9999] * 4, "mem_always_faster"),
+        ([9999] * 4, [9999] * 4, "unresolved"),
+    ],
+)
+def test_curves_that_do_not_cross_say_so(mem: list[float], gen: list[float], status: str) -> None:
+    found = crossing(exact(P4, mem, cap=1000), exact(P4, gen, cap=1000))
+    assert found.status == status
+    assert found.params is None
+    assert found.roots == ()
+
+
+def test_the_paper_returns_a_point_even_then_and_flags_the_edge() -> None:
+    found = crossing(exact(P4, [900, 800, 700, 600]), exact(P4, [50, 40, 30, 20]), method="paper")
+    assert found.status == "closest_approach"
+    assert found.params == pytest.approx(1e7)
+    assert found.at_edge
+
+
+def test_a_curve_with_one_width_is_insufficient() -> None:
+    assert crossing(exact([1e4], [10]), exact(P4, [1, 2, 3, 4])).status == "insufficient_data"
+
+
+def test_no_runs_at_all_is_insufficient() -> None:
+    nothing = exact([], [])
+    for method in ("paper", "robust"):
+        assert crossing(nothing, nothing, method=method).status == "insufficient_data"
+
+
+def test_all_roots_are_listed_and_the_falling_one_is_the_crossing() -> None:
+    # Faster at both ends, slower in the middle: two crossings.
+    found = crossing(exact(P4, [100, 400, 150, 60]), exact(P4, [300, 200, 200, 150]))
+    assert [r.direction for r in found.roots] == ["mem_becomes_slower", "mem_becomes_faster"]
+    assert found.params == found.roots[1].params
+
+
+def test_a_wiggle_around_one_crossing_gives_its_middle_root() -> None:
+    params = [1e4, 2e4, 4e4, 8e4]
+    found = crossing(exact(params, [200, 90, 110, 50]), exact(params, [100] * 4))
+    assert len(found.roots) == 3
+    assert found.params == found.roots[1].params
+
+
+def test_curves_on_different_widths_meet_between_them() -> None:
+    mem = exact([1e4, 1e6], [1e4, 1e2])
+    gen = exact([1e4, 1e5, 1e6], [1e3, 1e3, 1e3])
+    found = crossing(mem, gen)
+    assert found.params == pytest.approx(1e5)
+
+
+def test_nothing_is_known_between_a_reached_and_an_unreached_width() -> None:
+    mem = exact([1e4, 1e6], [9999, 50], cap=1000)
+    gen = exact([1e4, 1e5, 1e6], [300, 300, 300])
+    found = crossing(mem, gen)
+    assert found.status == "bracketed"
+    assert (found.roots[0].low, found.roots[0].high) == pytest.approx((1e4, 1e6))
+
+
+def test_fewer_than_three_common_seeds_give_no_interval() -> None:
+    found = crossing(
+        exact(P4, [900, 400, 120, 60], seeds=2), exact(P4, [500, 300, 200, 150], seeds=5)
+    )
+    assert found.interval is None
+    assert found.p_crosses is None
+
+
+@pytest.mark.parametrize(("seeds", "few"), [(3, True), (4, True), (5, False)])
+def test_fewer_than_five_seeds_are_marked(seeds: int, few: bool) -> None:
+    found = crossing(
+        exact(P4, [900, 400, 120, 60], seeds=seeds), exact(P4, [500, 300, 200, 150], seeds=seeds)
+    )
+    assert found.interval is not None
+    assert found.interval.few_seeds is few
+    assert found.p_crosses == 1.0
+
+
+def test_an_interval_beyond_the_measured_widths_is_open() -> None:
+    # Three of ten seeds never get faster than generalisation at the largest width.
+    mem = exact(P4, [900, 800, 700, 100], seeds=10)
+    slow = (mem.params == 1e7) & (mem.seed < 4)
+    time = np.where(slow, 600.0, mem.epoch)
+    mem = replace(mem, epoch=time, last_epoch=time)
+    found = crossing(mem, exact(P4, [500, 400, 300, 200], seeds=10))
+    assert found.interval is not None
+    assert found.interval.high == np.inf
+    assert 0.5 < (found.p_crosses or 0) < 1
+
+
+def test_vectorised_resamples_equal_a_plain_loop(cells: Callable[..., object]) -> None:
+    """Ragged seeds, censoring and different widths: every resample by brute force."""
+    mem, gen = cells(cap=600.0, seeds=6, gen_noise=0.4, mem_noise=0.3).pair()  # type: ignore[attr-defined]
+    rng = np.random.default_rng(2)
+    mem = mem.where(rng.random(len(mem)) > 0.15)
+    gen = gen.where((rng.random(len(gen)) > 0.15) & (gen.width != 56))
+    early = np.isnan(mem.epoch) & (rng.random(len(mem)) > 0.5)
+    mem = replace(mem, last_epoch=np.where(early, 300.0, mem.last_epoch))
+    seeds = np.array(sorted(set(mem.seeds) & set(gen.seeds)))
+    weights = seed_block_weights(len(seeds), 60, seed=4)
+    low, high, crosses = resampled_crossings(mem, gen, seeds, weights)
+    for b in range(weights.shape[1]):
+        drawn = np.repeat(seeds, weights[:, b])
+        found = crossing(_redraw(mem, drawn), _redraw(gen, drawn), n_resamples=0)
+        assert bool(crosses[b]) == (len(found.roots) > 0)
+        if found.params is not None:
+            assert np.exp(0.5 * (low[b] + high[b])) == pytest.approx(found.params)
+
+
+def _redraw(runs: FirstPassages, drawn: np.ndarray) -> FirstPassages:
+    """Repeat each run as often as its seed was drawn, under new seed names."""
+    parts = [(np.flatnonzero(runs.seed == s), i) for i, s in enumerate(drawn)]
+    at = np.concatenate([p for p, _ in parts])
+    names = np.concatenate([np.full(len(p), i) for p, i in parts])
+    return FirstPassages(
+        runs.width[at], runs.params[at], names, runs.epoch[at], runs.last_epoch[at]
+    )
+
+
+def test_censored_seeds_raise_the_robust_centre_and_not_the_papers() -> None:
+    runs = exact([1e4, 1e5], [100, 100], seeds=5)
+    censored = runs.seed >= 2
+    runs = replace(
+        runs,
+        epoch=np.where(censored, np.nan, runs.epoch),
+        last_epoch=np.where(censored, 1000.0, runs.last_epoch),
+    )
+    assert np.all(np.isinf(kaplan_meier_curve(runs).centre))
+    assert crossing(runs, runs, method="paper").t_mem.centre.tolist() == [100, 100]
+
+
+def test_steps_scale_epochs_and_not_params() -> None:
+    mem = replace(exact(P4, [900, 400, 120, 60]), steps_per_epoch=13)
+    gen = replace(exact(P4, [500, 300, 200, 150]), steps_per_epoch=13)
+    epochs, steps = crossing(mem, gen), crossing(mem, gen, units="steps")
+    assert steps.params == pytest.approx(epochs.params)
+    assert steps.epochs == pytest.approx(13 * (epochs.epochs or 0))
+    assert steps.units == "steps"
+
+
+def test_an_unknown_method_is_refused() -> None:
+    with pytest.raises(AnalysisError, match="method: 'best' is not one of paper, robust"):
+        crossing(exact(P4, [4, 3, 2, 1]), exact(P4, [1, 2, 3, 4]), method="best")
+
+
+def test_making_comes_back_with_the_answer() -> None:
+    mem = replace(exact(P4, [9999, 400, 120, 60], seeds=4, cap=1000), clock="eval", missing={5: 2})
+    found = crossing(mem, exact(P4, [500, 300, 200, 150], seeds=3))
+    assert (found.clock, found.seeds, found.censored, found.missing) == (
+        "eval",
+        (4, 3),
+        (4, 0),
+        (2, 0),
+    )
