@@ -38,19 +38,17 @@ class Asked:
 def ask(connection: Connection, question: Question) -> Asked:
     """Read the prime's runs and find the cell; says what there is when it is not found."""
     suite, convention = put(connection, question)
-    if question.prime is None:
-        there = primes_of(connection, suite.id)
-        raise Refusal("prime", None, there, "is missing; name one of the suite's primes")
+    prime = question.prime or _only_prime(connection, suite)
     runs = read_runs(
         connection,
         suite,
         clock=convention.clock,
         thresholds=convention.thresholds,
-        prime=question.prime,
+        prime=prime,
     )
     if not len(runs):
         there = primes_of(connection, suite.id)
-        raise Unknown("prime", question.prime, there, f"{question.prime} is not in {suite.name}")
+        raise Unknown("prime", prime, there, f"{prime} is not in {suite.name}")
     if convention.max_width is not None:
         wide = runs
         runs = runs[runs["width"] <= convention.max_width]
@@ -63,3 +61,11 @@ def ask(connection: Connection, question: Question) -> Asked:
                 f"{convention.max_width} leaves no width; the smallest is {least}",
             )
     return Asked(suite, convention, one_cell(runs, question.filters, convention.labels))
+
+
+def _only_prime(connection: Connection, suite: SuiteRecord) -> int:
+    """The suite's prime where it has just one; else the question must name it."""
+    there = primes_of(connection, suite.id)
+    if len(there) != 1:
+        raise Refusal("prime", None, there, f"is missing; {suite.name} has {len(there)} primes")
+    return there[0]

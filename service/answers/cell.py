@@ -107,7 +107,9 @@ def _defining(runs: pd.DataFrame) -> pd.DataFrame:
 def _filtered(runs: pd.DataFrame, filters: Mapping[str, SettingValue]) -> pd.DataFrame:
     for name, value in filters.items():
         there = runs[name]
-        if isinstance(value, float):
+        if name == "batch_size" and value == "full":
+            keep = there >= runs["n_train"]
+        elif isinstance(value, float):
             keep = pd.Series(np.isclose(there.astype(float), value), index=there.index)
         else:
             keep = there == value

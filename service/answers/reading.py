@@ -19,17 +19,20 @@ from db.thresholds import ladder_index
 from service.answers.making import Clock, Thresholds
 from service.answers.refusals import Unknown
 
-# Clock -> column of the ladder of first passages, of the curve, and number of examples.
+# Clock -> the ladder of first passages; the curve's counts, their loss and number of examples.
 LADDERS = {
-    "online": ("first_online", "train_correct", "n_train"),
-    "eval": ("first_eval", "train_correct_eval", "n_train"),
-    "val": ("first_val", "val_correct", "n_val"),
+    "online": ("first_online", "train_correct", "train_loss", "n_train"),
+    "eval": ("first_eval", "train_correct_eval", "train_loss", "n_train"),
+    "val": ("first_val", "val_correct", "val_loss", "n_val"),
 }
 
 SUITES = """
 SELECT s.id, s.name, s.spec, s.hash, s.revision, s.frozen_at IS NOT NULL AS frozen,
        EXISTS (SELECT FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
-               WHERE sr.suite_id = s.id AND NOT sr.inherited AND r.state = 'running') AS running
+               WHERE sr.suite_id = s.id AND r.state = 'running') AS running,
+       EXISTS (SELECT FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
+               WHERE sr.suite_id = s.id
+                 AND r.state IN ('pending', 'running', 'stale')) AS open
 FROM suites s
 """
 
@@ -51,7 +54,10 @@ ORDER BY r.prime
 
 @dataclass(frozen=True, kw_only=True)
 class SuiteRecord:
-    """A suite as the database has it; `running`: a worker trains one of its runs now."""
+    """A suite as the database has it.
+
+    `running`: a worker trains one of its runs now; `open`: some of its runs are not closed.
+    """
 
     id: int
     name: str
@@ -60,6 +66,7 @@ class SuiteRecord:
     revision: int
     frozen: bool
     running: bool
+    open: bool
 
     @property
     def analysis(self) -> Mapping[str, Any]:
@@ -161,13 +168,15 @@ def _passage(name: str, clock: str, threshold: float) -> tuple[str, dict[str, st
 
     On the ladder it is stored; off it the run's own curve is read by its primary key.
     """
-    ladder, counted, examples = LADDERS[clock]
+    ladder, counted, loss, examples = LADDERS[clock]
     index = ladder_index(threshold)
     if index is not None:
         return f"r.{ladder}[{index}]", {}
-    # The decimal that was written is meant, hence numeric and not a binary fraction.
+    # The decimal that was written is meant, hence numeric and not a binary fraction. An epoch
+    # with a non-finite loss never counts, and NaN sorts above infinity.
     return (
         f"(SELECT min(c.epoch) FROM curve c WHERE c.run_id = r.id AND r.closed_at IS NOT NULL"
-        f" AND c.{counted} >= ceil(CAST(:{name} AS numeric) * r.{examples}))",
+        f" AND c.{counted} >= ceil(CAST(:{name} AS numeric) * r.{examples})"
+        f" AND c.{loss} < 'Infinity')",
         {name: repr(float(threshold))},
     )
