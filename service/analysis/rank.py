@@ -15,7 +15,7 @@ from service.analysis.inputs import FloatArray
 class Spearman:
     """ρ with its analytic and its shuffled two-sided p.
 
-    `floor` is the smallest p the shuffles could have shown: 1/(B + 1), or 2/n! when so few
+    `floor` is the smallest p to be expected of perfect order: 1/(B + 1), or 2/n! when so few
     orders exist.
     """
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -80,8 +81,8 @@ def test_scaling_params_scales_the_crossing(factor: float) -> None:
     assert other.interval.high == pytest.approx(one.interval.high * factor)
 
 
-def test_order_of_runs_changes_nothing(cells: Callable[..., object]) -> None:
-    mem, gen = cells(cap=700.0).pair()  # type: ignore[attr-defined]
+def test_order_of_runs_changes_nothing(cells: Callable[..., Any]) -> None:
+    mem, gen = cells(cap=700.0).pair()
     order = np.random.default_rng(3).permutation(len(mem))
     shuffled = crossing(mem.where(order), gen, n_resamples=500)
     straight = crossing(mem, gen, n_resamples=500)
@@ -213,9 +214,9 @@ def test_an_interval_beyond_the_measured_widths_is_open() -> None:
     assert 0.5 < (found.p_crosses or 0) < 1
 
 
-def test_vectorised_resamples_equal_a_plain_loop(cells: Callable[..., object]) -> None:
+def test_vectorised_resamples_equal_a_plain_loop(cells: Callable[..., Any]) -> None:
     """Ragged seeds, censoring and different widths: every resample by brute force."""
-    mem, gen = cells(cap=600.0, seeds=6, gen_noise=0.4, mem_noise=0.3).pair()  # type: ignore[attr-defined]
+    mem, gen = cells(cap=600.0, seeds=6, gen_noise=0.4, mem_noise=0.3).pair()
     rng = np.random.default_rng(2)
     mem = mem.where(rng.random(len(mem)) > 0.15)
     gen = gen.where((rng.random(len(gen)) > 0.15) & (gen.width != 56))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -224,7 +225,7 @@ def test_scaling_params_scales_the_onset(positives: list[int], factor: float) ->
 
 
 @pytest.mark.slow
-def test_profile_interval_covers_the_truth(cells: Callable[..., object]) -> None:
+def test_profile_interval_covers_the_truth(cells: Callable[..., Any]) -> None:
     rng = np.random.default_rng(0)
     params = np.geomspace(1e4, 1e6, 15)
     truth, slope = np.log(1e5), 3.0

@@ -84,7 +84,7 @@ def test_a_majority_reached_is_reached() -> None:
 @given(observations, st.randoms(use_true_random=False))
 def test_weights_are_repetitions(data: tuple[np.ndarray, np.ndarray], random: object) -> None:
     time, event = data
-    counts = np.array([random.randint(0, 3) for _ in time])  # type: ignore[attr-defined]
+    counts = np.array([random.randint(0, 3) for _ in time])
     weighted = median_under_weights(time, event, counts[:, None].astype(np.uint8))[0]
     if counts.sum() == 0:
         assert np.isnan(weighted)

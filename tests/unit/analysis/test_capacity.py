@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from service.analysis.capacity import (
+    PAPER_C_MODEL,
+    capacity,
+    capacity_fraction,
+    choose_c_model,
+    memorised_bits,
+    p_mem,
+)
+from service.analysis.inputs import CapacityRuns
+from service.errors import AnalysisError
+
+N8 = np.array([1000, 1374, 1891, 2601, 3576, 4917, 6761, 9300])
+WIDTHS = np.array([10, 12, 14, 16, 18, 20, 22])
+BITS = float(np.log2(115))
+
+
+def hinge_runs(
+    c_model: float = 2.0, share: float = 0.95, noise: float = 0.0, sizes: np.ndarray = N8
+) -> CapacityRuns:
+    rng = np.random.default_rng(0)
+    width = np.repeat(WIDTHS, len(sizes))
+    n = np.tile(sizes, len(WIDTHS))
+    params = 2 * 115 * width + 2 * (16 * width**2 + 2 * width) + width
+    bits = np.minimum(share * n * BITS, c_model * params + 300)
+    return CapacityRuns(width, params, n, bits * (1 + noise * rng.normal(size=len(n))), 115)
+
+
+def test_hinge_finds_slope_and_plateaus() -> None:
+    found = capacity(hinge_runs())
+    assert found.c_model is not None
+    assert found.c_model.value == pytest.approx(2.0, rel=1e-4)
+    assert found.c_model.source == "fitted"
+    assert found.intercept == pytest.approx(300, rel=0.02)
+    assert found.r2 == pytest.approx(1.0)
+    assert [p.slope for p in found.plateaus] == pytest.approx([0.95] * 7, rel=1e-3)
+    assert not any(p.not_saturated or p.sagging for p in found.plateaus)
+
+
+def test_intervals_hold_the_truth_under_noise() -> None:
+    found = capacity(hinge_runs(noise=0.01))
+    assert found.c_model is not None
+    assert found.c_model.low is not None
+    assert found.c_model.high is not None
+    assert found.c_model.low < 2.0 < found.c_model.high
+    assert found.c_model.high - found.c_model.low < 0.3
+
+
+def test_one_wild_run_does_not_move_the_hinge() -> None:
+    runs = hinge_runs()
+    runs.bits[5] *= 0.5
+    first = capacity(runs).plateaus[0]
+    assert first.capacity == pytest.approx(2.0 * first.params + 300, rel=0.01)
+
+
+def test_a_curve_still_growing_is_not_saturated_and_left_out() -> None:
+    found = capacity(hinge_runs(sizes=N8[:5]))
+    flags = {p.width: p.not_saturated for p in found.plateaus}
+    assert flags[22]
+    assert not flags[10]
+    assert 22 not in found.used
+    assert found.c_model is not None
+    assert found.c_model.value == pytest.approx(2.0, rel=1e-3)
+    assert found.c_model.detail == "some widths never saturated"
+
+
+def test_a_falling_curve_is_sagging() -> None:
+    runs = hinge_runs()
+    runs.bits[7] *= 0.9
+    assert capacity(runs).plateaus[0].sagging
+
+
+def test_paper_takes_the_maximum_over_n() -> None:
+    runs = hinge_runs()
+    runs.bits[6] *= 1.2
+    assert capacity(runs, method="paper").plateaus[0].capacity == runs.bits[6]
+
+
+def test_one_width_has_no_line() -> None:
+    runs = hinge_runs()
+    keep = runs.width == 10
+    one = CapacityRuns(runs.width[keep], runs.params[keep], runs.n[keep], runs.bits[keep], 115)
+    assert capacity(one).c_model is None
+
+
+def test_source_of_c_is_the_fit_then_a_matched_suite_then_the_paper() -> None:
+    fit = capacity(hinge_runs())
+    assert choose_c_model(fit).source == "fitted"
+    matched = choose_c_model(None, fit, "central")
+    assert (matched.source, matched.detail) == ("matched_suite", "central")
+    paper = choose_c_model(None)
+    assert (paper.value, paper.source) == (PAPER_C_MODEL, "paper")
+
+
+def test_check_values_of_the_central_prime() -> None:
+    k_mem = memorised_bits(6328, 115)
+    assert k_mem == pytest.approx(43_318, abs=0.5)
+    paper = choose_c_model(None)
+    assert p_mem(k_mem, paper) == pytest.approx(20_055, abs=0.5)
+    assert capacity_fraction(k_mem, paper.value, np.array([p_mem(k_mem, paper)])) == [1.0]
+
+
+def test_no_runs_are_refused() -> None:
+    with pytest.raises(AnalysisError, match="capacity: no runs"):
+        capacity(CapacityRuns([], [], [], [], 115))

@@ -1,0 +1,244 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from service.analysis.forecast import (
+    Predicted,
+    PrimeEvidence,
+    PrimeForecast,
+    forecast,
+    law_crossing,
+    score_forecast,
+)
+from service.analysis.law import (
+    LawPoints,
+    fit_law,
+    generalisation_law,
+    law_points,
+    memorisation_law,
+)
+from service.analysis.speed_curve import SpeedCurve, kaplan_meier_curve
+from service.analysis.speeds import speeds
+from service.errors import AnalysisError
+
+PRIMES = (97, 101, 103, 107, 109, 113, 127, 131, 137, 139)
+C = 2.16
+
+
+def k_mem(prime: int) -> float:
+    return int(0.5 * prime * (prime - 1)) * float(np.log2(prime + 2))
+
+
+def points(
+    time: Callable[[int, np.ndarray, np.ndarray], np.ndarray],
+    primes: tuple[int, ...] = PRIMES,
+    noise: float = 0.0,
+    seed: int = 0,
+) -> LawPoints:
+    """Points of a law time(p, P, f) on 44 sizes."""
+    rng = np.random.default_rng(seed)
+    curves = {}
+    for p in primes:
+        params = np.geomspace(2e4, 2.2e6, 44)
+        f = k_mem(p) / (C * params)
+        centre = time(p, params, f) * np.exp(noise * rng.normal(size=44))
+        curves[p] = SpeedCurve(np.arange(44), params, centre)
+    return law_points(curves, {p: k_mem(p) for p in primes}, C)
+
+
+def exponential(p: int, params: np.ndarray, f: np.ndarray) -> np.ndarray:
+    return 40 * np.exp(12 * f)
+
+
+def test_exponential_law_is_recovered() -> None:
+    law = memorisation_law(points(exponential, noise=0.02))
+    assert law.pooled is not None
+    assert law.pooled.a == pytest.approx(12, rel=0.02)
+    assert law.pooled.b == pytest.approx(40, rel=0.02)
+    assert law.pooled.r2 > 0.99
+    assert law.rivals[0].form == "exponential"
+    assert set(law.per_prime) == set(PRIMES)
+
+
+def test_rival_wins_where_it_is_the_truth() -> None:
+    law = memorisation_law(points(lambda p, params, f: 3000 * f**1.3, noise=0.02))
+    assert law.rivals[0].form == "power"
+
+
+def test_stretched_form_finds_its_exponent() -> None:
+    fit = fit_law(points(lambda p, params, f: 20 * np.exp(8 * f**0.5)), "stretched")
+    assert fit is not None
+    assert fit.c == pytest.approx(0.5, abs=1e-3)
+    assert (fit.a, fit.b) == pytest.approx((8, 20), rel=1e-2)
+
+
+def test_window_limits_the_fit_and_none_takes_everything() -> None:
+    data = points(exponential)
+    inside, everything = memorisation_law(data), memorisation_law(data, None)
+    assert inside.points.fraction.max() <= 0.25
+    assert len(everything.points.time) == len(data.time)
+
+
+def test_primes_on_one_curve_collapse() -> None:
+    test = memorisation_law(points(exponential, noise=0.02)).collapse
+    assert test.testable
+    assert test.p is not None
+    assert test.p > 0.01
+    assert abs(test.slope or 0) < 0.15
+
+
+def test_dependence_on_size_at_fixed_fraction_is_found() -> None:
+    data = points(lambda p, params, f: 40 * np.exp(12 * f) * (params / 1e5) ** 0.4, noise=0.02)
+    test = memorisation_law(data).collapse
+    assert test.slope == pytest.approx(0.4, abs=0.15)
+    assert test.p is not None
+    assert test.p < 0.001
+
+
+def test_collapse_of_one_prime_is_not_testable() -> None:
+    test = memorisation_law(points(exponential, primes=(113,))).collapse
+    assert not test.testable
+    assert "one prime" in test.reason
+
+
+def test_few_primes_are_marked_unreliable() -> None:
+    assert memorisation_law(points(exponential, (97, 113, 139), noise=0.02)).collapse.unreliable
+
+
+def test_generalisation_law_is_recovered() -> None:
+    law = generalisation_law(points(lambda p, params, f: 7 * p**1.5 * params**-0.45))
+    assert law is not None
+    assert (np.exp(law.log_a), law.c, law.beta) == pytest.approx((7, 1.5, 0.45))
+
+
+def test_too_few_points_give_no_law() -> None:
+    assert generalisation_law(points(exponential), window=(5.0, 6.0)) is None
+    assert memorisation_law(points(exponential), (5.0, 6.0)).pooled is None
+
+
+def general(p: int, params: np.ndarray, f: np.ndarray) -> np.ndarray:
+    return 25 * p**1.5 * params**-0.4
+
+
+def evidence(
+    primes: tuple[int, ...], noise: float = 0.03, offset: float = 0.7
+) -> list[PrimeEvidence]:
+    gathered = []
+    for i, p in enumerate(primes):
+        mem = points(exponential, (p,), noise, seed=2 * i)
+        gen = points(general, (p,), noise, seed=2 * i + 1)
+        fit, law = fit_law(points(exponential, (p,)), "exponential"), true_generalisation()
+        assert fit is not None
+        cross = law_crossing(fit, law, p, k_mem(p), C)
+        assert cross is not None
+        cross *= 1 + 0.01 * (-1) ** i
+        gathered.append(PrimeEvidence(p, k_mem(p), mem, gen, cross, offset * cross))
+    return gathered
+
+
+def true_generalisation():  # type: ignore[no-untyped-def]
+    law = generalisation_law(points(general))
+    assert law is not None
+    return law
+
+
+def test_laws_cross_where_both_are_equal() -> None:
+    fit = fit_law(points(exponential), "exponential")
+    assert fit is not None
+    law = true_generalisation()
+    cross = law_crossing(fit, law, 113, k_mem(113), C)
+    assert cross is not None
+    mem = 40 * np.exp(12 * k_mem(113) / (C * cross))
+    assert mem == pytest.approx(float(law.time(113, np.array([cross]))[0]))
+
+
+def test_laws_that_never_meet_have_no_crossing() -> None:
+    fit = fit_law(points(lambda p, params, f: 1e-6 * np.exp(1e-9 * f)), "exponential")
+    assert fit is not None
+    slow = generalisation_law(points(lambda p, params, f: 1e6 * p**0.1 * params**-0.001))
+    assert slow is not None
+    assert law_crossing(fit, slow, 113, k_mem(113), C) is None
+
+
+def test_forecast_of_unseen_primes_holds_them() -> None:
+    known = evidence((97, 103, 113, 127))
+    unseen = evidence((107, 139))
+    made = forecast(known, {e.prime: e.k_mem for e in unseen}, C)
+    assert made.fitted_primes == (97, 103, 113, 127)
+    scored = score_forecast(made.predictions, {e.prime: (e.p_cross, e.p_onset) for e in unseen})
+    assert scored.coverage == 1.0
+    assert scored.rmse is not None
+    assert scored.rmse < 0.05
+    assert scored.unscored == 0
+
+
+def test_forecast_onset_carries_the_offset_of_the_fitted_primes() -> None:
+    made = forecast(evidence((97, 103, 113, 127)), {139: k_mem(139)}, C)
+    prediction = made.predictions[0]
+    assert prediction.p_cross is not None
+    assert prediction.p_onset is not None
+    ratio = prediction.p_onset.estimate / prediction.p_cross.estimate
+    assert ratio == pytest.approx(0.7, rel=0.01)
+    assert prediction.p_onset.low < prediction.p_onset.estimate < prediction.p_onset.high
+
+
+def test_forecast_refuses_a_prime_it_was_fitted_on() -> None:
+    with pytest.raises(AnalysisError, match="predict: 97 is also fitted"):
+        forecast(evidence((97, 103, 113)), {97: k_mem(97)}, C)
+
+
+def test_forecast_refuses_a_single_prime() -> None:
+    with pytest.raises(AnalysisError, match="at least 2 are needed"):
+        forecast(evidence((97,)), {113: k_mem(113)}, C)
+
+
+def test_forecast_refuses_windows_without_points() -> None:
+    with pytest.raises(AnalysisError, match="too few reached widths"):
+        forecast(evidence((97, 103)), {113: k_mem(113)}, C, memorisation_window=(7.0, 8.0))
+
+
+def test_score_by_hand() -> None:
+    prediction = PrimeForecast(
+        113, 1e5, Predicted(1e5, 5e4, 2e5, 0.9), None, baseline_cross=1e6, baseline_onset=None
+    )
+    scored = score_forecast([prediction], {113: (4e5, 1e5)})
+    (only,) = scored.scores
+    assert only.error == pytest.approx(np.log10(4))
+    assert not only.inside
+    assert only.interval_score == pytest.approx(np.log10(4) + 20 * np.log10(2))
+    assert only.baseline_error == pytest.approx(np.log10(0.4))
+    assert only.beats_baseline is False
+    assert scored.unscored == 1
+
+
+def test_speeds_show_three_summaries_and_what_was_lost(cells: Callable[..., Any]) -> None:
+    mem, _ = cells(cap=400.0, mem_noise=0.2).pair()
+    mem = replace(mem, missing={20: 3})
+    found = speeds(mem)
+    assert [r.params for r in found.rows] == sorted(r.params for r in found.rows)
+    smallest = found.rows[0]
+    assert (smallest.n_reached, smallest.n_censored, smallest.n_missing) == (0, 10, 3)
+    assert smallest.mean is None
+    assert smallest.median == np.inf
+    assert smallest.restricted_mean == found.horizon == 400
+    largest = found.rows[-1]
+    values = [v for v in largest.values if v is not None]
+    assert len(values) == largest.n_reached == 10
+    assert largest.mean == pytest.approx(np.mean(values))
+    assert largest.median == pytest.approx(np.median(values))
+    assert largest.low <= largest.median <= largest.high
+    centres = kaplan_meier_curve(mem).centre
+    assert [r.median for r in found.rows] == centres.tolist()
+
+
+def test_speeds_in_steps(cells: Callable[..., Any]) -> None:
+    mem, _ = cells().pair()
+    mem = replace(mem, steps_per_epoch=13)
+    epochs, steps = speeds(mem), speeds(mem, units="steps")
+    assert steps.rows[-1].median == pytest.approx(13 * epochs.rows[-1].median)
+    assert steps.units == "steps"
