@@ -1,0 +1,89 @@
+"""The suites there are: what each asks, what it sweeps and how far it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import pandas as pd
+from pydantic import Field
+from sqlalchemy import Connection, text
+
+from service.answers.cell import SETTING_COLUMNS, plain, sortable, swept_axes
+from service.answers.coverage import STATE, STATES, StateCounts
+from service.answers.making import SettingValue
+from service.answers.reading import SuiteRecord
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteSummary:
+    """One suite at one revision."""
+
+    name: str
+    description: str
+    default: Annotated[bool, Field(description="answers that name no suite come from it")]
+    revision: int
+    hash: str
+    frozen: bool
+    running: Annotated[bool, Field(description="a worker trains one of its runs now")]
+    complete: Annotated[bool, Field(description="all of its runs are closed")]
+    primes: tuple[int, ...]
+    axes: Annotated[
+        Mapping[str, tuple[SettingValue, ...]], Field(description="swept axes and their values")
+    ]
+    kinds: Annotated[Mapping[str, int], Field(description="runs by kind, inherited ones too")]
+    states: StateCounts
+    inherited: int
+    analysis: Annotated[Mapping[str, Any], Field(description="how it means to be analysed")]
+
+
+SHAPE = f"""
+SELECT r.kind, r.prime, r.n_train, {", ".join(f"r.{name}" for name in SETTING_COLUMNS)},
+       count(*) AS runs, count(*) FILTER (WHERE sr.inherited) AS inherited,
+       {", ".join(f"count(*) FILTER (WHERE {STATE} = '{state}') AS {state}" for state in STATES)}
+FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
+WHERE sr.suite_id = :suite_id
+GROUP BY r.kind, r.prime, r.n_train, {", ".join(f"r.{name}" for name in SETTING_COLUMNS)}
+"""
+
+
+def suite_summary(connection: Connection, suite: SuiteRecord, default_suite: str) -> SuiteSummary:
+    """What one suite is and how far."""
+    result = connection.execute(text(SHAPE), {"suite_id": suite.id})
+    shape = pd.DataFrame(result.fetchall(), columns=list(result.keys()))
+    compared = shape[shape["kind"] != "capacity"]
+    return SuiteSummary(
+        name=suite.name,
+        description=str(suite.spec.get("description", "")),
+        default=suite.name == default_suite,
+        revision=suite.revision,
+        hash=suite.hash,
+        frozen=suite.frozen,
+        running=suite.running,
+        complete=not suite.open,
+        primes=tuple(sorted({int(p) for p in compared["prime"]})),
+        axes=axis_values(shape),
+        kinds={
+            kind: int(shape.loc[shape["kind"] == kind, "runs"].sum())
+            for kind in ("capacity", "speed", "grok")
+        },
+        states=StateCounts(**{state: int(shape[state].sum()) for state in STATES}),
+        inherited=int(shape["inherited"].sum()),
+        analysis=suite.analysis,
+    )
+
+
+def axis_values(shape: pd.DataFrame) -> dict[str, tuple[SettingValue, ...]]:
+    """Values of every swept axis; a batch of the whole training set is called full."""
+    grok = shape[shape["kind"] == "grok"]
+    defining = grok if len(grok) else shape[shape["kind"] == "speed"]
+    if not len(defining):
+        return {}
+    axes: dict[str, tuple[SettingValue, ...]] = {}
+    for name in swept_axes(shape):
+        column = defining[name]
+        if name == "batch_size":
+            column = column.astype(object).where(column < defining["n_train"], "full")
+        axes[name] = tuple(sorted({plain(value) for value in column}, key=sortable))
+    return axes
