@@ -16,21 +16,19 @@ INLINE void mix_panel(int rows, const vf *weight, float *const *x, long at, int 
 
 /* x_i += Wo Wv c_i. */
 static void attention_output(Network *net, int l, LayerColumns *s, int i, float *x, int panels) {
-    const int d = net->d;
-    multiply(d, d, net->step[l].wv, d, s->c[i], s->vc[i], panels, 0);
-    multiply(d, d, net->step[l].wo, d, s->vc[i], x, panels, 1);
+    apply(&net->step[l].wv, s->c[i], s->vc[i], panels, 0);
+    apply(&net->step[l].wo, s->vc[i], x, panels, 1);
 }
 
 /* From dx_i to dc_i, which takes the place of c_i. */
 static void attention_output_backward(Network *net, int l, LayerColumns *s, int i,
                                       const float *dx, int panels) {
-    const int d = net->d;
-    const LayerOffsets *at = net->at.layers + l;
+    const StepLayer *w = net->step + l;
     float *dvc = net->scratch_d[4];
-    accumulate_outer(d, d, dx, s->vc[i], panels, net->grad + at->wo, d);
-    multiply_transposed(d, d, net->step[l].wo, d, dx, dvc, panels, 0);
-    accumulate_outer(d, d, dvc, s->c[i], panels, net->grad + at->wv, d);
-    multiply_transposed(d, d, net->step[l].wv, d, dvc, s->c[i], panels, 0);
+    add_gradient(net, &w->wo, dx, s->vc[i], panels);
+    apply_transposed(&w->wo, dx, dvc, panels, 0);
+    add_gradient(net, &w->wv, dvc, s->c[i], panels);
+    apply_transposed(&w->wv, dvc, s->c[i], panels, 0);
 }
 
 /* The last layer has one query an example: score_j = (Wk^T R_{3-j} q) . n_j, and the values are
@@ -40,10 +38,10 @@ static void attention_last(Network *net, int l, Columns *set) {
     const StepLayer *w = net->step + l;
     const int d = net->d, panels = set->panels, offsets = net->run->rope ? TOKENS : 1;
     const long stride = panel_stride(d);
-    multiply(d, d, w->wq, d, s->n_attn[3], s->q[0], panels, 0);
+    apply(&w->wq, s->n_attn[3], s->q[0], panels, 0);
     for (int o = 0; o < offsets; o++) {
         if (o > 0) rotate(net, s->q[0], s->q[o], o, 1.0f, panels);
-        multiply_transposed(d, d, w->wk, d, s->q[o], s->t[o], panels, 0);
+        apply_transposed(&w->wk, s->q[o], s->t[o], panels, 0);
     }
     for (int p = 0; p < panels; p++)
         for (int v = 0; v < NV; v++) {
@@ -62,7 +60,6 @@ static void attention_last(Network *net, int l, Columns *set) {
 static void attention_last_backward(Network *net, int l, Columns *set) {
     LayerColumns *s = set->layers + l;
     const StepLayer *w = net->step + l;
-    const LayerOffsets *at = net->at.layers + l;
     const int d = net->d, panels = set->panels, offsets = net->run->rope ? TOKENS : 1;
     const long stride = panel_stride(d);
     float **dn = net->scratch_d;
@@ -94,17 +91,17 @@ static void attention_last_backward(Network *net, int l, Columns *set) {
     float *dq = net->scratch_d[4], *turned = net->scratch_d[5];
     const long all = stride * panels;
     for (int o = 0; o < offsets; o++) {
-        accumulate_outer(d, d, s->q[o], s->t[o], panels, net->grad + at->wk, d);
+        add_gradient(net, &w->wk, s->q[o], s->t[o], panels);
         if (o == 0) {
-            multiply(d, d, w->wk, d, s->t[0], dq, panels, 0);
+            apply(&w->wk, s->t[0], dq, panels, 0);
             continue;
         }
-        multiply(d, d, w->wk, d, s->t[o], turned, panels, 0);
+        apply(&w->wk, s->t[o], turned, panels, 0);
         rotate(net, turned, turned, o, -1.0f, panels);
         for (long e = 0; e < all; e += VL) *(vf *)(dq + e) += *(const vf *)(turned + e);
     }
-    accumulate_outer(d, d, dq, s->n_attn[3], panels, net->grad + at->wq, d);
-    multiply_transposed(d, d, w->wq, d, dq, dn[3], panels, 1);
+    add_gradient(net, &w->wq, dq, s->n_attn[3], panels);
+    apply_transposed(&w->wq, dq, dn[3], panels, 1);
 }
 
 /* A layer in between: positions first..last-1 ask, positions 0..last-1 are seen. */
@@ -114,8 +111,8 @@ static void attention_middle(Network *net, int l, Columns *set, int first, int l
     const int d = net->d, panels = set->panels;
     const long stride = panel_stride(d);
     for (int j = 0; j < last; j++) {
-        multiply(d, d, w->wk, d, s->n_attn[j], s->k[j], panels, 0);
-        if (j >= first) multiply(d, d, w->wq, d, s->n_attn[j], s->q[j], panels, 0);
+        apply(&w->wk, s->n_attn[j], s->k[j], panels, 0);
+        if (j >= first) apply(&w->wq, s->n_attn[j], s->q[j], panels, 0);
         if (!net->run->rope || j == 0) continue;
         rotate(net, s->k[j], s->k[j], j, 1.0f, panels);
         if (j >= first) rotate(net, s->q[j], s->q[j], j, 1.0f, panels);
@@ -138,7 +135,6 @@ static void attention_middle(Network *net, int l, Columns *set, int first, int l
 static void attention_middle_backward(Network *net, int l, Columns *set, int first, int last) {
     LayerColumns *s = set->layers + l;
     const StepLayer *w = net->step + l;
-    const LayerOffsets *at = net->at.layers + l;
     const int d = net->d, panels = set->panels;
     const long stride = panel_stride(d);
     float **dn = net->scratch_d, **dk = s->t, **dq = s->vc;
@@ -168,11 +164,11 @@ static void attention_middle_backward(Network *net, int l, Columns *set, int fir
             rotate(net, dk[j], dk[j], j, -1.0f, panels);
             if (j >= first) rotate(net, dq[j], dq[j], j, -1.0f, panels);
         }
-        accumulate_outer(d, d, dk[j], s->n_attn[j], panels, net->grad + at->wk, d);
-        multiply_transposed(d, d, w->wk, d, dk[j], dn[j], panels, 1);
+        add_gradient(net, &w->wk, dk[j], s->n_attn[j], panels);
+        apply_transposed(&w->wk, dk[j], dn[j], panels, 1);
         if (j < first) continue;
-        accumulate_outer(d, d, dq[j], s->n_attn[j], panels, net->grad + at->wq, d);
-        multiply_transposed(d, d, w->wq, d, dq[j], dn[j], panels, 1);
+        add_gradient(net, &w->wq, dq[j], s->n_attn[j], panels);
+        apply_transposed(&w->wq, dq[j], dn[j], panels, 1);
     }
 }
 

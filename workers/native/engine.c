@@ -71,14 +71,23 @@ static void lay_out_columns(Network *net, Arena *arena, Columns *set, int panels
     }
 }
 
+static Linear take_linear(Arena *arena, int rows, int columns, int dw_transposed) {
+    Linear linear = {.rows = rows, .columns = columns, .dw_transposed = dw_transposed};
+    linear.w = take_floats(arena, (long)rows * columns);
+    linear.t = take_floats(arena, (long)rows * columns);
+    linear.dw = take_floats(arena, gradient_size(&linear));
+    return linear;
+}
+
 static void lay_out_tables(Network *net, Arena *arena) {
     Tables *t = &net->tables;
     const int V = net->V, d = net->d, panels = panels_of(V);
     float **panel[] = {&t->n, &t->q, &t->k, &t->v, &t->vo, &t->panel_a, &t->panel_b};
     for (int i = 0; i < 7; i++) *panel[i] = take_panels(arena, d, panels);
-    float **table[] = {&t->k_tm, &t->vo_tm, &t->de_tm, &t->dvo_tm, &t->dq_tm};
-    for (int i = 0; i < 5; i++) *table[i] = take_floats(arena, (long)V * d);
+    float **table[] = {&t->vo_tm, &t->de_tm, &t->dvo_tm, &t->dq_tm};
+    for (int i = 0; i < 4; i++) *table[i] = take_floats(arena, (long)V * d);
     t->r = take_floats(arena, panels * LANES);
+    t->turned = take_floats(arena, (long)V * padded(d));
     for (int o = 0; o < offsets_of(net); o++) {
         t->q_tm[o] = take_floats(arena, (long)V * d);
         t->s[o] = take_panels(arena, V, panels);
@@ -126,13 +135,15 @@ static void lay_out(Network *net, const Run *run, Arena *arena) {
     net->step = take(arena, sizeof(StepLayer) * L);
     for (int l = 0; l < L; l++) {
         StepLayer unused, *s = arena->base ? net->step + l : &unused;
-        s->wq = take_floats(arena, (long)d * d);
-        s->wk = take_floats(arena, (long)d * d);
-        s->wv = take_floats(arena, (long)d * d);
-        s->w13 = take_floats(arena, 2l * F * d);
-        s->dw13 = take_floats(arena, 2l * F * d);
+        s->wq = take_linear(arena, d, d, 0);
+        s->wk = take_linear(arena, d, d, 0);
+        s->wv = take_linear(arena, d, d, 0);
+        s->wo = take_linear(arena, d, d, 0);
+        s->w13 = take_linear(arena, 2 * F, d, 0);
+        s->w2 = take_linear(arena, d, F, 1);
     }
-    net->out_g = take_floats(arena, (long)V * d);
+    net->out = take_linear(arena, V, d, 0);
+    net->rows = take_floats(arena, (long)most * LANES * padded(d));
     net->grad = take_floats(arena, 2l * V * d + L * (16l * d * d + 2 * d) + d);
     net->masks = take(arena, sizeof(Dropout) * L);
     lay_out_tables(net, arena);

@@ -53,9 +53,9 @@ static void gate_backward(int F, const float *dg, float *h, int panels) {
 /* From the residual stream to the hidden units. */
 static void hidden_forward(Network *net, int l, Columns *set, int i, const Dropout *dropout) {
     LayerColumns *s = set->layers + l;
-    const int d = net->d, F = net->F, panels = set->panels;
+    const int d = net->d, panels = set->panels;
     rms_forward(d, set->x[i], s->n_ff[i], s->r_ff[i], panels);
-    multiply(2 * F, d, net->step[l].w13, d, s->n_ff[i], s->h[i], panels, 0);
+    apply(&net->step[l].w13, s->n_ff[i], s->h[i], panels, 0);
     gate_forward(net, dropout, set->example, i, s->h[i], s->g[i], panels);
 }
 
@@ -65,8 +65,8 @@ static void hidden_backward(Network *net, int l, Columns *set, int i, const floa
     const int d = net->d, F = net->F, panels = set->panels;
     float *dn = net->scratch_d[4];
     gate_backward(F, dg, s->h[i], panels);
-    accumulate_outer(2 * F, d, s->h[i], s->n_ff[i], panels, net->step[l].dw13, d);
-    multiply_transposed(d, 2 * F, net->step[l].w13, d, s->h[i], dn, panels, 0);
+    add_gradient(net, &net->step[l].w13, s->h[i], s->n_ff[i], panels);
+    apply_transposed(&net->step[l].w13, s->h[i], dn, panels, 0);
     rms_backward(d, dn, s->n_ff[i], s->r_ff[i], set->dx[i], panels, 1);
 }
 
@@ -74,15 +74,14 @@ static void feedforward(Network *net, int l, Columns *set, int i) {
     LayerColumns *s = set->layers + l;
     const Dropout *dropout = net->dropout_on ? net->masks + l : NULL;
     hidden_forward(net, l, set, i, dropout);
-    multiply(net->d, net->F, net->step[l].w2, net->F, s->g[i], set->x[i], set->panels, 1);
+    apply(&net->step[l].w2, s->g[i], set->x[i], set->panels, 1);
 }
 
 /* dg = W2^T dx_i into scratch, and the gradient of W2. */
 static float *output_backward(Network *net, int l, Columns *set, int i) {
-    const int d = net->d, F = net->F;
-    accumulate_outer(d, F, set->dx[i], set->layers[l].g[i], set->panels,
-                     net->grad + net->at.layers[l].w2, F);
-    multiply_transposed(F, d, net->step[l].w2, F, set->dx[i], net->scratch_f, set->panels, 0);
+    const Linear *w2 = &net->step[l].w2;
+    add_gradient(net, w2, set->dx[i], set->layers[l].g[i], set->panels);
+    apply_transposed(w2, set->dx[i], net->scratch_f, set->panels, 0);
     return net->scratch_f;
 }
 
@@ -114,7 +113,7 @@ static void feedforward_shared(Network *net, Columns *set, int i) {
             }
         }
     }
-    multiply(d, F, net->step[0].w2, F, s->g[i], set->x[i], set->panels, 1);
+    apply(&net->step[0].w2, s->g[i], set->x[i], set->panels, 1);
 }
 
 static void feedforward_shared_backward(Network *net, Columns *set, int i) {

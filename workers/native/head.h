@@ -54,7 +54,7 @@ static void panel_loss(int V, float *logits, const int32_t *label, int count, fl
 static void head(Network *net, Columns *set, int count, float scale, Tally *tally) {
     const int V = net->V, d = net->d;
     rms_forward(d, set->x[3], net->n_final, net->r_final, set->panels);
-    multiply(V, d, net->out_g, d, net->n_final, net->logits, set->panels, 0);
+    apply(&net->out, net->n_final, net->logits, set->panels, 0);
     for (int p = 0; p < set->panels; p++) {
         const int left = count - p * LANES;
         panel_loss(V, net->logits + p * panel_stride(V), net->labels + p * LANES,
@@ -62,8 +62,8 @@ static void head(Network *net, Columns *set, int count, float scale, Tally *tall
     }
     if (scale == 0.0f) return;
     float *dn = net->scratch_d[4];
-    accumulate_outer(V, d, net->logits, net->n_final, set->panels, net->grad + net->at.out, d);
-    multiply_transposed(d, V, net->out_g, d, net->logits, dn, set->panels, 0);
+    add_gradient(net, &net->out, net->logits, net->n_final, set->panels);
+    apply_transposed(&net->out, net->logits, dn, set->panels, 0);
     rms_backward(d, dn, net->n_final, net->r_final, set->dx[3], set->panels, 0);
 }
 

@@ -36,11 +36,10 @@ typedef struct {
     LayerOffsets *layers;
 } Offsets;
 
-/* Weights of a step with the gain of the norm before them multiplied in: W diag(gain). */
+/* Weights of a step, with the gain of the norm before them multiplied in: W diag(gain). */
 typedef struct {
-    float *wq, *wk, *wv; /* wq also carries the scale 1 / sqrt(width) */
-    float *w13, *dw13;   /* W1 above W3 (8d x d), and its gradient */
-    const float *wo, *w2;
+    Linear wq, wk, wv, wo; /* wq also carries the scale 1 / sqrt(width) */
+    Linear w13, w2;        /* W1 above W3 */
 } StepLayer;
 
 /* What the forward pass of one layer keeps for the backward pass, for a set of columns. */
@@ -71,10 +70,10 @@ typedef struct {
 typedef struct {
     float *e_tm, *r, *n;            /* embedding, 1 / rms, normalised [d x V] */
     float *q, *k, *v, *vo;          /* panels */
-    float *k_tm, *vo_tm, *q_tm[TOKENS];
+    float *vo_tm, *q_tm[TOKENS];
     float *s[TOKENS];               /* scores by offset: rows are queries, columns keys */
     float *de_tm, *dvo_tm, *dq_tm;  /* gradients */
-    float *ds[TOKENS];
+    float *ds[TOKENS], *turned;
     float *panel_a, *panel_b;       /* scratch, d x V */
 } Tables;
 
@@ -94,8 +93,9 @@ typedef struct {
     int chunk;       /* columns of a full chunk */
     float *rope_cos, *rope_sin; /* [4][d/2]: rotation by an offset */
     StepLayer *step;
-    float *out_g;    /* out diag(norm gain) */
-    float *grad;     /* flat, of the folded weights until unfold_gains */
+    Linear out;
+    float *grad;     /* flat, like the weights */
+    float *rows;     /* scratch: a set's columns as padded rows */
     Tables tables;
     Shared share;
     Columns first_token, examples;

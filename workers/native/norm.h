@@ -60,19 +60,25 @@ static void rotate(const Network *net, const float *x, float *y, int offset, flo
 }
 
 /* The same for the rows of a token-major table; adds to y if asked. */
-static void rotate_table(const Network *net, const float *x, float *y, int offset, float sign,
-                         int accumulate) {
+static void rotate_table(const Network *net, const float *x, long step, float *y, int offset,
+                         float sign, int accumulate) {
     const int half = net->d / 2;
     const float *c = net->rope_cos + offset * half, *s = net->rope_sin + offset * half;
     for (long t = 0; t < net->V; t++)
         for (int m = 0; m < half; m++) {
             const long at = t * net->d + 2 * m;
-            const float a = x[at], b = x[at + 1];
+            const float a = x[t * step + 2 * m], b = x[t * step + 2 * m + 1];
             const float first = a * c[m] - b * (sign * s[m]);
             const float second = a * (sign * s[m]) + b * c[m];
             y[at] = accumulate ? y[at] + first : first;
             y[at + 1] = accumulate ? y[at + 1] + second : second;
         }
+}
+
+/* to[c][r] = from[r][c], where the rows of `from` are `step` apart. */
+static void transpose(long rows, long columns, long step, const float *from, float *to) {
+    for (long c = 0; c < columns; c++)
+        for (long r = 0; r < rows; r++) to[c * rows + r] = from[r * step + c];
 }
 
 INLINE void transpose4(v4 *a) {
@@ -123,6 +129,37 @@ static void scatter_add(int rows, const float *panel, const int32_t *token, floa
         for (; f < rows; f++)
             for (int j = 0; j < 4; j++) row[j][f] += panel[f * LANES + lane + j];
     }
+}
+
+/* The columns of panels as rows padded to whole vectors (the padding is never read as a number). */
+static const float *to_rows(const Network *net, int rows, const float *panel, int panels) {
+    const long stride = panel_stride(rows), step = padded(rows);
+    for (int p = 0; p < panels; p++, panel += stride)
+        for (int lane = 0; lane < LANES; lane += 4) {
+            float *to = net->rows + (p * LANES + lane) * step;
+            int f = 0;
+            for (; f + 4 <= rows; f += 4) {
+                v4 block[4];
+                for (int j = 0; j < 4; j++)
+                    memcpy(&block[j], panel + (f + j) * LANES + lane, sizeof(v4));
+                transpose4(block);
+                for (int j = 0; j < 4; j++) memcpy(to + j * step + f, &block[j], sizeof(v4));
+            }
+            for (; f < rows; f++)
+                for (int j = 0; j < 4; j++) to[j * step + f] = panel[f * LANES + lane + j];
+        }
+    return net->rows;
+}
+
+/* The gradient of a weight from that of its output dy and its input x, both in panels. */
+static void add_gradient(const Network *net, const Linear *linear, const float *dy, const float *x,
+                         int panels) {
+    if (linear->dw_transposed)
+        accumulate_outer(linear->columns, linear->rows, x,
+                         to_rows(net, linear->rows, dy, panels), panels, linear->dw);
+    else
+        accumulate_outer(linear->rows, linear->columns, dy,
+                         to_rows(net, linear->columns, x, panels), panels, linear->dw);
 }
 
 /* Token-major [columns][rows] to panels; columns beyond are zero. */

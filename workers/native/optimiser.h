@@ -2,66 +2,91 @@
 #ifndef GROKTIME_OPTIMISER_H
 #define GROKTIME_OPTIMISER_H
 
-#include "network.h"
+#include "norm.h"
 
-/* to = W diag(gain) * scale */
-static void fold(long rows, long d, const float *w, const float *gain, float scale, float *to) {
+/* Rows from.. of the step's weight: W diag(gain) * scale, and its transpose. No gain is 1. */
+static void fold(Linear *linear, int from, int rows, const float *w, const float *gain,
+                 float scale) {
+    const long columns = linear->columns;
     for (long i = 0; i < rows; i++)
-        for (long f = 0; f < d; f++) to[i * d + f] = w[i * d + f] * (gain[f] * scale);
+        for (long f = 0; f < columns; f++) {
+            const float value = w[i * columns + f] * (gain ? gain[f] * scale : scale);
+            linear->w[(from + i) * columns + f] = value;
+        }
+    for (long f = 0; f < columns; f++)
+        for (long i = from; i < from + rows; i++)
+            linear->t[f * linear->rows + i] = linear->w[i * columns + f];
 }
 
-/* From the gradient of W diag(gain) * scale to those of W and of the gain. */
-static void unfold(long rows, long d, const float *w, const float *gain, float scale,
-                   const float *folded, float *dw, float *dgain) {
+/* From the gradient of those rows to those of W and of the gain. */
+static void unfold(const Linear *linear, int from, int rows, const float *w, const float *gain,
+                   float scale, float *dw, float *dgain) {
+    const long columns = linear->columns, step = padded(linear->columns);
+    if (linear->dw_transposed) {
+        transpose(columns, linear->rows, padded(linear->rows), linear->dw, dw);
+        return;
+    }
     for (long i = 0; i < rows; i++)
-        for (long f = 0; f < d; f++) {
-            const float gradient = folded[i * d + f] * scale;
-            dgain[f] += gradient * w[i * d + f];
-            dw[i * d + f] = gradient * gain[f];
+        for (long f = 0; f < columns; f++) {
+            const float gradient = linear->dw[(from + i) * step + f] * scale;
+            dw[i * columns + f] = gain ? gradient * gain[f] : gradient;
+            if (gain) dgain[f] += gradient * w[i * columns + f];
         }
 }
 
 static void fold_gains(Network *net) {
-    const long d = net->d, F = net->F;
+    const int d = net->d, F = net->F;
     const float *w = net->run->weights;
     const float scale = 1.0f / sqrtf((float)d);
     for (int l = 0; l < net->L; l++) {
         const LayerOffsets *at = net->at.layers + l;
         StepLayer *step = net->step + l;
-        fold(d, d, w + at->wq, w + at->attn_norm, scale, step->wq);
-        fold(d, d, w + at->wk, w + at->attn_norm, 1.0f, step->wk);
-        fold(d, d, w + at->wv, w + at->attn_norm, 1.0f, step->wv);
-        fold(F, d, w + at->w1, w + at->ff_norm, 1.0f, step->w13);
-        fold(F, d, w + at->w3, w + at->ff_norm, 1.0f, step->w13 + F * d);
-        step->wo = w + at->wo;
-        step->w2 = w + at->w2;
+        fold(&step->wq, 0, d, w + at->wq, w + at->attn_norm, scale);
+        fold(&step->wk, 0, d, w + at->wk, w + at->attn_norm, 1.0f);
+        fold(&step->wv, 0, d, w + at->wv, w + at->attn_norm, 1.0f);
+        fold(&step->wo, 0, d, w + at->wo, NULL, 1.0f);
+        fold(&step->w13, 0, F, w + at->w1, w + at->ff_norm, 1.0f);
+        fold(&step->w13, F, F, w + at->w3, w + at->ff_norm, 1.0f);
+        fold(&step->w2, 0, d, w + at->w2, NULL, 1.0f);
     }
-    fold(net->V, d, w + net->at.out, w + net->at.norm, 1.0f, net->out_g);
+    fold(&net->out, 0, net->V, w + net->at.out, w + net->at.norm, 1.0f);
+}
+
+static long gradient_size(const Linear *linear) {
+    return linear->dw_transposed ? (long)linear->columns * padded(linear->rows)
+                                 : (long)linear->rows * padded(linear->columns);
 }
 
 static void zero_gradients(Network *net) {
     memset(net->grad, 0, (size_t)net->at.size * sizeof(float));
-    for (int l = 0; l < net->L; l++)
-        memset(net->step[l].dw13, 0, 2 * (size_t)net->F * net->d * sizeof(float));
+    for (int l = 0; l < net->L; l++) {
+        StepLayer *s = net->step + l;
+        Linear *all[] = {&s->wq, &s->wk, &s->wv, &s->wo, &s->w13, &s->w2};
+        for (int i = 0; i < 6; i++)
+            memset(all[i]->dw, 0, (size_t)gradient_size(all[i]) * sizeof(float));
+    }
+    memset(net->out.dw, 0, (size_t)gradient_size(&net->out) * sizeof(float));
 }
 
 static void unfold_gains(Network *net) {
-    const long d = net->d, F = net->F;
+    const int d = net->d, F = net->F;
     const float *w = net->run->weights;
     float *g = net->grad;
     const float scale = 1.0f / sqrtf((float)d);
     for (int l = 0; l < net->L; l++) {
         const LayerOffsets *at = net->at.layers + l;
+        const StepLayer *s = net->step + l;
         const float *attn = w + at->attn_norm, *ff = w + at->ff_norm;
-        const float *dw13 = net->step[l].dw13;
         float *dattn = g + at->attn_norm, *dff = g + at->ff_norm;
-        unfold(d, d, w + at->wq, attn, scale, g + at->wq, g + at->wq, dattn);
-        unfold(d, d, w + at->wk, attn, 1.0f, g + at->wk, g + at->wk, dattn);
-        unfold(d, d, w + at->wv, attn, 1.0f, g + at->wv, g + at->wv, dattn);
-        unfold(F, d, w + at->w1, ff, 1.0f, dw13, g + at->w1, dff);
-        unfold(F, d, w + at->w3, ff, 1.0f, dw13 + F * d, g + at->w3, dff);
+        unfold(&s->wq, 0, d, w + at->wq, attn, scale, g + at->wq, dattn);
+        unfold(&s->wk, 0, d, w + at->wk, attn, 1.0f, g + at->wk, dattn);
+        unfold(&s->wv, 0, d, w + at->wv, attn, 1.0f, g + at->wv, dattn);
+        unfold(&s->wo, 0, d, w + at->wo, NULL, 1.0f, g + at->wo, NULL);
+        unfold(&s->w13, 0, F, w + at->w1, ff, 1.0f, g + at->w1, dff);
+        unfold(&s->w13, F, F, w + at->w3, ff, 1.0f, g + at->w3, dff);
+        unfold(&s->w2, 0, d, w + at->w2, NULL, 1.0f, g + at->w2, NULL);
     }
-    unfold(net->V, d, w + net->at.out, w + net->at.norm, 1.0f, g + net->at.out, g + net->at.out,
+    unfold(&net->out, 0, net->V, w + net->at.out, w + net->at.norm, 1.0f, g + net->at.out,
            g + net->at.norm);
 }
 

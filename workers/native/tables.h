@@ -17,15 +17,15 @@ static void tables_forward(Network *net) {
     t->e_tm = net->run->weights + net->at.embedding;
     to_panels(d, V, t->e_tm, t->panel_a);
     rms_forward(d, t->panel_a, t->n, t->r, panels);
-    multiply(d, d, w->wq, d, t->n, t->q, panels, 0);
-    multiply(d, d, w->wk, d, t->n, t->k, panels, 0);
-    multiply(d, d, w->wv, d, t->n, t->v, panels, 0);
-    multiply(d, d, w->wo, d, t->v, t->vo, panels, 0);
+    apply(&w->wq, t->n, t->q, panels, 0);
+    apply(&w->wk, t->n, t->k, panels, 0);
+    apply(&w->wv, t->n, t->v, panels, 0);
+    apply(&w->wo, t->v, t->vo, panels, 0);
     from_panels(d, V, t->vo, t->vo_tm);
     from_panels(d, V, t->q, t->q_tm[0]);
     for (int o = 0; o < offsets_of(net); o++) {
-        if (o > 0) rotate_table(net, t->q_tm[0], t->q_tm[o], o, 1.0f, 0);
-        multiply(V, d, t->q_tm[o], d, t->k, t->s[o], panels, 0);
+        if (o > 0) rotate_table(net, t->q_tm[0], d, t->q_tm[o], o, 1.0f, 0);
+        multiply(V, d, t->q_tm[o], t->k, t->s[o], panels, 0);
     }
 }
 
@@ -43,30 +43,31 @@ static void tables_zero_gradients(Network *net) {
 static void tables_backward(Network *net) {
     Tables *t = &net->tables;
     const StepLayer *w = &net->step[0];
-    const LayerOffsets *at = net->at.layers;
     const int V = net->V, d = net->d, panels = panels_of(V);
     float *dvo = t->panel_a, *dv = t->panel_b, *dn = t->q, *dk = t->vo; /* q, vo: done with */
 
     to_panels(d, V, t->dvo_tm, dvo);
-    accumulate_outer(d, d, dvo, t->v, panels, net->grad + at->wo, d);
-    multiply_transposed(d, d, w->wo, d, dvo, dv, panels, 0);
-    accumulate_outer(d, d, dv, t->n, panels, net->grad + at->wv, d);
-    multiply_transposed(d, d, w->wv, d, dv, dn, panels, 0);
+    add_gradient(net, &w->wo, dvo, t->v, panels);
+    apply_transposed(&w->wo, dvo, dv, panels, 0);
+    add_gradient(net, &w->wv, dv, t->n, panels);
+    apply_transposed(&w->wv, dv, dn, panels, 0);
 
     /* S_o = (R_o Q)^T K:  dK = sum_o R_o Q dS_o,  dQ = sum_o R_-o (K dS_o^T). */
-    float *turned = t->dvo_tm; /* token-major scratch from here on */
+    float *turned = t->turned;
+    const float *k_rows = to_rows(net, d, t->k, panels);
     for (int o = 0; o < offsets_of(net); o++) {
-        multiply_transposed(d, V, t->q_tm[o], d, t->ds[o], dk, panels, o > 0);
-        memset(turned, 0, (size_t)V * d * sizeof(float));
-        accumulate_outer(V, d, t->ds[o], t->k, panels, turned, d);
-        rotate_table(net, turned, t->dq_tm, o, -1.0f, o > 0);
+        transpose(V, d, d, t->q_tm[o], net->scratch_d[0]);
+        multiply(d, V, net->scratch_d[0], t->ds[o], dk, panels, o > 0);
+        memset(turned, 0, (size_t)V * padded(d) * sizeof(float));
+        accumulate_outer(V, d, t->ds[o], k_rows, panels, turned);
+        rotate_table(net, turned, padded(d), t->dq_tm, o, -1.0f, o > 0);
     }
     float *dq = t->panel_a;
     to_panels(d, V, t->dq_tm, dq);
-    accumulate_outer(d, d, dq, t->n, panels, net->grad + at->wq, d);
-    multiply_transposed(d, d, w->wq, d, dq, dn, panels, 1);
-    accumulate_outer(d, d, dk, t->n, panels, net->grad + at->wk, d);
-    multiply_transposed(d, d, w->wk, d, dk, dn, panels, 1);
+    add_gradient(net, &w->wq, dq, t->n, panels);
+    apply_transposed(&w->wq, dq, dn, panels, 1);
+    add_gradient(net, &w->wk, dk, t->n, panels);
+    apply_transposed(&w->wk, dk, dn, panels, 1);
 
     float *de = t->panel_b;
     to_panels(d, V, t->de_tm, de);
