@@ -66,9 +66,14 @@ def p_value(value: float | None) -> str:
         return f"{value:.3g}"
     if value < 1e-12:
         return "< 10⁻¹²"
-    exponent = math.floor(math.log10(value))
-    mantissa = value / 10**exponent
-    return f"{mantissa:.1f}·10{str(exponent).translate(_SUPERSCRIPT)}"
+    mantissa, exponent = f"{value:.1e}".split("e")
+    return f"{mantissa}·10{str(int(exponent)).translate(_SUPERSCRIPT)}"
+
+
+def scientific(value: float) -> str:
+    """2·10⁻⁶, for ticks far below one."""
+    mantissa, exponent = f"{value:.0e}".split("e")
+    return f"{mantissa}·10{str(int(exponent)).translate(_SUPERSCRIPT)}"
 
 
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")

@@ -28,10 +28,14 @@ class Note(TypedDict):
 
 
 class Source(TypedDict):
-    """A route whose CSV twin holds the chart's data; it takes the chart's own query."""
+    """A route whose CSV twin holds the chart's data; it takes the chart's query.
+
+    `without` names parameters that only the chart knows.
+    """
 
     label: str
     route: str
+    without: NotRequired[Sequence[str]]
 
 
 class Meta(TypedDict):

@@ -130,7 +130,13 @@ def _meta(answer: CoverageAnswer, kind: str, any_: bool) -> Meta:
         f"n = {done:,} of {planned:,} done · {people(answer.epochs_recorded)} epochs recorded",
         "readings": [],
         "notes": notes,
-        "sources": [{"label": "coverage", "route": f"/suites/{answer.suite}/coverage"}],
+        "sources": [
+            {
+                "label": "coverage",
+                "route": f"/suites/{answer.suite}/coverage",
+                "without": ["suite", "kind"],
+            }
+        ],
     }
     if not any_:
         meta["empty"] = f"Suite {answer.suite} has no {kind} runs of its own."

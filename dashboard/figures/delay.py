@@ -69,7 +69,7 @@ def delay_figure(
         ),
         shapes=[*regime_shapes(regimes, low, high), *_marks(crossing, low, high)],
         annotations=_labels(crossing, low, high),
-        margin={"l": 64, "r": 70, "t": 58, "b": 92},
+        margin={"l": 64, "r": 70, "t": 62, "b": 116},
     )
     return figure(data, frame)
 
@@ -234,7 +234,8 @@ def _labels(crossing: CrossingAnswer, low: float, high: float) -> list[dict[str,
             "yref": "paper",
             "x": math.log10(value),  # annotations on a log axis go by the logarithm
             "y": 1.0,
-            "yshift": 10 + 16 * lane,
+            "yanchor": "middle",
+            "yshift": 11 + 16 * lane,
             "text": f"{name} {people(value)}",
             "showarrow": False,
             "font": {"size": 12, "color": COLOURS[role]},

@@ -52,10 +52,9 @@ def memorisation_capacity_figure(answer: LawAnswer) -> Figure:
             "Time to memorise against inverse capacity",
             "Smaller models take longer to memorise, and each prime has its own curve.",
         ),
-        xaxis=log_axis("inverse capacity 1 / (C·P) (1/bits)", low, high)
-        | {"tickvals": None, "ticktext": None, "exponentformat": "power", "dtick": 1},
+        xaxis=log_axis("inverse capacity 1 / (C·P) (1/bits)", low, high),
         yaxis=_time_axis(answer),
-        margin={"l": 64, "r": 20, "t": 12, "b": 92},
+        margin={"l": 64, "r": 20, "t": 12, "b": 116},
     )
     return figure(data, frame)
 
@@ -97,7 +96,7 @@ def memorisation_fraction_figure(answer: LawAnswer) -> Figure:
                 "layer": "below",
             }
         ],
-        margin={"l": 64, "r": 20, "t": 12, "b": 92},
+        margin={"l": 64, "r": 20, "t": 12, "b": 116},
     )
     return figure(data, frame)
 

@@ -226,7 +226,10 @@ def _readings(answer: TestsAnswer) -> list[Reading]:
 
 
 def _meta(answer: TestsAnswer, title: str, summary: str) -> PredictionMeta:
-    notes: list[Note] = [{"tone": "plain", "text": text} for text in answer.notes]
+    notes: list[Note] = [
+        {"tone": "plain", "text": f"{text[:1].upper()}{text[1:].rstrip('.')}."}
+        for text in answer.notes
+    ]
     lost = answer.n_total - answer.n
     if lost:
         notes.append(
@@ -251,7 +254,7 @@ def _meta(answer: TestsAnswer, title: str, summary: str) -> PredictionMeta:
         "caption": " · ".join(part for part in parts if part),
         "readings": _readings(answer),
         "notes": notes,
-        "sources": [{"label": "cells", "route": "/tests"}],
+        "sources": [{"label": "cells", "route": "/tests", "without": ["axis"]}],
         "tests": table(answer),
         "settings": [
             {

@@ -10,7 +10,7 @@ from typing import Any
 from dashboard.figures.theme import COLOURS, band
 from service.answers.regimes import RegimePoint, RegimesAnswer
 
-STRIP = 0.018  # share of the plot's height
+STRIP = 0.052  # share of the plot's height
 NAMES = {
     "under_capacity": "under capacity",
     "memorised_only": "memorised only",
@@ -28,14 +28,12 @@ def regime_shapes(answer: RegimesAnswer, low: float, high: float) -> list[dict[s
     shapes = []
     for name, start, end in stretches(answer.points, low, high):
         shapes.append(band(start, end, COLOURS[name]))
-        strip = band(start, end, COLOURS[f"{name}_strip"], y0=1 - STRIP)
+        strip = band(start, end, COLOURS[f"{name}_strip"], y0=1 - STRIP) | {"layer": "between"}
         if end / start > (high / low) ** 0.14:  # room for the word
             strip["label"] = {
                 "text": NAMES[name],
-                "textposition": "top center",
-                "yanchor": "top",
-                "padding": 10,
-                "font": {"size": 11, "color": COLOURS["muted"]},
+                "textposition": "middle center",
+                "font": {"size": 11, "color": COLOURS["ink"]},
             }
         shapes.append(strip)
     return shapes

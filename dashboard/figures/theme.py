@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dashboard.numbers import people
+from dashboard.numbers import people, scientific
 from dashboard.page import STATIC_DIR
 
 Figure = dict[str, Any]
@@ -21,20 +21,21 @@ CREST = [[i / 5, COLOURS[f"crest_{i}"]] for i in range(6)]
 SERIES = tuple(COLOURS[f"series_{i}"] for i in range(8))
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "pentagon", "star")
 
-_STEPS = {1: (1,), 2: (1, 3), 3: (1, 2, 5)}
+# Ticks inside a decade, for axes over at most so many decades.
+_STEPS = ((1.3, (1, 1.5, 2, 3, 5, 7)), (3, (1, 2, 5)), (5, (1, 3)), (math.inf, (1,)))
 
 
 def log_ticks(low: float, high: float) -> tuple[list[float], list[str]]:
     """Round values of 1, 2, 5 · 10^k inside [low, high], thinned out over many decades."""
     decades = math.log10(high / low)
-    steps = _STEPS[3 if decades <= 3 else 2 if decades <= 5 else 1]
+    steps = next(inside for most, inside in _STEPS if decades <= most)
     values = [
         step * 10.0**k
         for k in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
         for step in steps
     ]
     inside = [v for v in values if low <= v <= high]
-    return inside, [people(v) for v in inside]
+    return inside, [people(v) if low >= 1e-3 else scientific(v) for v in inside]
 
 
 def span(values: Iterable[float], *, margin: float = 0.04) -> tuple[float, float]:
@@ -99,7 +100,7 @@ def layout(meta: Mapping[str, Any], **more: Any) -> dict[str, Any]:
             "y": -0.16,
             "yanchor": "top",
             "font": {"size": 12, "color": COLOURS["muted"]},
-            "itemsizing": "constant",
+            "itemsizing": "trace",
             "bgcolor": "rgba(0,0,0,0)",
         },
         "dragmode": "zoom",
@@ -127,15 +128,15 @@ def width_colour(widths: Sequence[int], *, bar: bool, all_widths: Sequence[int])
         marker["colorbar"] = {
             "title": {
                 "text": "width d",
-                "side": "top",
+                "side": "right",
                 "font": {"size": 11, "color": COLOURS["muted"]},
             },
             "orientation": "h",
             "x": 1,
             "xanchor": "right",
-            "y": -0.155,
+            "y": -0.235,
             "yanchor": "top",
-            "len": 0.34,
+            "len": 0.36,
             "thickness": 8,
             "outlinewidth": 0,
             "tickvals": [math.log2(w) for w in shown],

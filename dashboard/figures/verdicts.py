@@ -46,6 +46,13 @@ GROUPS = {
     "sufficiency": "Does the crossing carry the information?",
     "robustness": "Does the residual depend on a setting?",
 }
+MODELS = {
+    "M1 vs M0": "F: crossing against a constant",
+    "M3 vs M2": "F: crossing beside the settings",
+    "M3 vs M1": "F: settings beside the crossing",
+    "MP+ vs MP": "F: crossing beside the prime",
+    "MK+ vs MK": "F: crossing beside K_mem",
+}
 # Our name of a statistic -> the paper's row.
 PUBLISHED = {
     "spearman": "spearman",
@@ -56,16 +63,18 @@ PUBLISHED = {
     "F": "joint_f",
     "wilcoxon": "wilcoxon",
     "median": "wilcoxon",
-    "F m1 vs m0": "m1_vs_m0",
-    "F m3 vs m2": "m3_vs_m2",
-    "F m3 vs m1": "m3_vs_m1",
+    "F M1 vs M0": "m1_vs_m0",
+    "F M3 vs M2": "m3_vs_m2",
+    "F M3 vs M1": "m3_vs_m1",
 }
 
 
 def table(answer: TestsAnswer) -> list[Row]:
-    """Every test with its verdict, in the order of the answer."""
+    """Every test with its verdict, question by question."""
     printed = published_tests(answer.suite.removesuffix("-released"))
-    return [row(statistic, printed) for statistic in answer.pooled]
+    order = list(GROUPS)
+    rows = sorted(answer.pooled, key=lambda s: order.index(s.test) if s.test in order else 99)
+    return [row(statistic, printed) for statistic in rows]
 
 
 def row(statistic: Statistic, printed: dict[str, PublishedTest]) -> Row:
@@ -88,7 +97,7 @@ def _name(statistic: Statistic) -> str:
         what, _, axis = statistic.statistic.partition(" on ")
         return f"{what} on {axis_name(axis)}"
     if statistic.test == "sufficiency":
-        return statistic.statistic.replace("m", "M")
+        return MODELS.get(statistic.statistic.removeprefix("F "), statistic.statistic)
     head, _, tail = statistic.statistic.partition(", ")
     return NAMES.get(head, head) + (f", {tail}" if tail else "")
 
@@ -131,7 +140,9 @@ def verdict(statistic: Statistic) -> tuple[str, Tone]:
             if small
             else ("Compatible with the line y = x.", "good")
         )
-    if test == "calibration" and statistic.statistic.startswith("slope"):
+    if test == "calibration" and statistic.statistic == "intercept":
+        return "Zero on the diagonal, if the slope is 1.", "plain"
+    if test == "calibration":
         return _slope_verdict(statistic)
     if test == "residuals" and statistic.statistic == "wilcoxon":
         return (
@@ -176,23 +187,31 @@ def _slope_verdict(statistic: Statistic) -> tuple[str, Tone]:
     return f"One decade of P_cross goes with {statistic.value:.2f} of P_onset.", "plain"
 
 
+ADDED_TO = {
+    "M3 vs M2": "the prime and the settings together",
+    "MP+ vs MP": "the prime alone",
+    "MK+ vs MK": "the dataset's complexity alone",
+}
+
+
 def _sufficiency_verdict(name: str, small: bool) -> tuple[str, Tone]:
-    if "m1 vs m0" in name:
+    if "M1 vs M0" in name:
         return (
             ("The crossing explains the onset better than a constant.", "good")
             if small
             else ("The crossing does not beat a constant.", "warn")
         )
-    if "m3 vs m2" in name:
-        return (
-            ("The crossing adds to the settings and the prime.", "good")
-            if small
-            else ("The crossing adds nothing that the settings do not tell.", "warn")
-        )
+    for pair, what in ADDED_TO.items():
+        if pair in name:
+            return (
+                (f"The crossing tells more than {what}.", "good")
+                if small
+                else (f"Not shown that the crossing tells more than {what}.", "warn")
+            )
     return (
         ("The settings add something beyond the crossing.", "warn")
         if small
-        else ("The settings add nothing beyond the crossing.", "good")
+        else ("Nothing is shown to add to the crossing.", "good")
     )
 
 

@@ -22,7 +22,7 @@ const CONFIG = {
   modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "toImage"],
 };
 
-const PHONE = 640;
+const PHONE = 430;
 
 export async function draw(node, figure, { adapt = (f) => f, config = {} } = {}) {
   const Plotly = await plotly();

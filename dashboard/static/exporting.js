@@ -39,6 +39,7 @@ function items(card, menu) {
 
 function twin(source, query) {
   const all = new URLSearchParams(query);
+  for (const name of source.without ?? []) all.delete(name);
   all.set("format", "csv");
   return `${source.route}?${all}`;
 }

@@ -15,7 +15,7 @@ export function themed(part) {
 function exchange(part) {
   if (typeof part === "string") return toDark.get(part) ?? part;
   if (Array.isArray(part)) {
-    return typeof part[0] === "number" ? part : part.map(exchange);
+    return part.length > 2 && typeof part[0] === "number" ? part : part.map(exchange);
   }
   if (part && typeof part === "object") {
     return Object.fromEntries(Object.entries(part).map(([name, value]) => [name, exchange(value)]));

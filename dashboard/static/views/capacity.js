@@ -1,0 +1,40 @@
+// Capacity: how many bits fit into a model, and into a parameter.
+
+import { el } from "../dom.js";
+import { here, settle } from "../address.js";
+import { ChartCard } from "../chart-card.js";
+import { chosen } from "../suites.js";
+import { axisPickers, chartQuery, explain, intro, methodPicker, readings, suitePicker } from "../panel.js";
+
+const SETTINGS = ["method", "level"];
+
+export async function view(all) {
+  const controls = el("form", { class: "card controls", "aria-label": "Settings of the charts", onsubmit: (e) => e.preventDefault() });
+  const numbers = el("section", { class: "card", "aria-label": "Numbers of the charts" });
+  const curves = new ChartCard({ name: "capacity", title: "Memorised bits", height: 460 });
+  const fit = new ChartCard({
+    name: "capacity_fit", title: "Capacity", height: 460,
+    onMeta: (meta) => numbers.replaceChildren(meta ? readings(meta) : ""),
+  });
+  const cards = [curves, fit];
+  const node = el("div", { class: "view" },
+    intro("How much can a model memorise?",
+      "Random labels have no rule to find, so every bit a model gets right is a bit stored in its weights. Where the curve of memorised bits M_T flattens, the model is full."),
+    controls,
+    el("div", { class: "columns" },
+      el("div", { class: "pair" }, cards.map((card) => card.node)),
+      el("div", { class: "stack" }, numbers, explain("How to read this",
+        "Left: bits memorised against bits in the dataset. On the dashed line everything is memorised; the level a curve bends to is that model's capacity (dotted).",
+        "Right: capacity grows in proportion to parameters. The slope is C_model, about two bits per parameter.",
+        "Dividing a dataset's complexity K_mem by C_model gives P_mem, the size from which memorising it is possible at all. Grokking starts later: being able to memorise is not yet being quick at it.",
+        "An open marker is a width whose curve never bent or sagged; its capacity is less certain."))));
+
+  async function update(query) {
+    const suite = chosen(all, query);
+    settle({ suite: suite.name, method: query.get("method") ?? suite.analysis?.method ?? "robust" });
+    query = here().query;
+    controls.replaceChildren(suitePicker(all, suite), ...axisPickers(suite, query, { any: true }), methodPicker(query));
+    await Promise.all(cards.map((card) => card.load(chartQuery(query, suite, SETTINGS))));
+  }
+  return { node, update, redraw: () => cards.forEach((card) => card.redraw()) };
+}
