@@ -11,5 +11,5 @@ found = "cuda" if torch.version.cuda else "cpu"
 if found != asked:
     sys.exit(
         f"ACCELERATOR = {asked!r}, but this index serves torch {torch.__version__} built for "
-        f"{found}: name an index of {asked} wheels with --build-arg TORCH_INDEX_ARGS='--index-url …'"
+        f"{found}: name another with --build-arg TORCH_INDEX_ARGS='--index-url …'"
     )

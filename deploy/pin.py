@@ -9,7 +9,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-HEADER = "# The versions the tests ran with; images install exactly these. Written by deploy/pin.py\n"
+HEADER = "# The versions that were tested; images install these. Written by deploy/pin.py\n"
+    "# The versions the tests ran with; images install exactly these. Written by deploy/pin.py\n"
+)
 TARGET = Path(__file__).parent / "constraints.txt"
 
 
