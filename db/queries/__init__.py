@@ -1,0 +1,1 @@
+"""Reads: suites, coverage, runs, curves, and the frames that analyses start from."""

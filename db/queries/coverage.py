@@ -1,0 +1,113 @@
+"""How far a suite is: runs by state, what failed, how fast it goes and how long it will take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+from sqlalchemy import Connection, text
+
+from db.queries.filters import column_kind
+from db.queries.frame import read_frame
+from db.schema import SPEC_COLUMNS
+from service.errors import InputError
+
+COVERAGE = """
+SELECT r.kind, sr.inherited {by}, count(*),
+    count(*) FILTER (WHERE r.state = 'pending'), count(*) FILTER (WHERE r.state = 'running'),
+    count(*) FILTER (WHERE r.state = 'stale'), count(*) FILTER (WHERE r.state = 'done'),
+    count(*) FILTER (WHERE r.state = 'failed'),
+    count(*) FILTER (WHERE r.state = 'done' AND r.stopped_by = 'cap'),
+    count(*) FILTER (WHERE r.reason = 'diverged'), sum(r.last_epoch)
+FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
+WHERE sr.suite_id = %(suite)s
+GROUP BY r.kind, sr.inherited {by} ORDER BY r.kind, sr.inherited {by}
+"""
+
+COUNTS = (
+    "runs",
+    "pending",
+    "running",
+    "stale",
+    "done",
+    "failed",
+    "censored",
+    "diverged",
+    "epochs",
+)
+
+FAILURES = """
+SELECT r.reason, count(*) AS runs, min(r.id) AS example
+FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
+WHERE sr.suite_id = :suite AND NOT sr.inherited AND r.state = 'failed'
+GROUP BY r.reason ORDER BY runs DESC, r.reason
+"""
+
+PROGRESS = """
+SELECT count(*) FILTER (WHERE r.state IN ('pending', 'running', 'stale')) AS open,
+    count(*) AS runs, coalesce(sum(r.last_epoch), 0) AS epochs,
+    count(*) FILTER (WHERE r.closed_at > now() - make_interval(secs => :window)) AS closed,
+    extract(epoch FROM now() - greatest(now() - make_interval(secs => :window), (
+        SELECT min(a.started_at) FROM attempts a JOIN suite_runs l ON l.run_id = a.run_id
+        WHERE l.suite_id = :suite AND a.started_at > now() - make_interval(secs => :window)
+    ))) AS seconds
+FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
+WHERE sr.suite_id = :suite AND NOT sr.inherited
+"""
+
+THROUGHPUT_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Failed runs of one reason."""
+
+    reason: str
+    runs: int
+    example: int  # id of one of them
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The suite's own runs; rates are over the last ten minutes."""
+
+    runs: int
+    open: int
+    epochs: int  # recorded so far, by closed and open runs
+    runs_per_minute: float | None  # None: no run closed lately
+    seconds_left: float | None  # None: unknown; 0: nothing is open
+
+
+def coverage_frame(
+    connection: Connection, suite_id: int, by: Sequence[str] = ("prime", "width")
+) -> pd.DataFrame:
+    """Runs counted by kind, inheritance, the columns named and state.
+
+    `censored` are done runs that the cap stopped; `epochs` the epochs recorded.
+    """
+    for name in by:
+        if name not in SPEC_COLUMNS or name == "kind":
+            raise InputError(f"by: {name!r} is not a column of specs; see RunSpec.columns()")
+    types = {"kind": "text", "inherited": "bool"} | {name: column_kind(name) for name in by}
+    types |= {name: "int" for name in COUNTS}
+    columns = "".join(f", r.{name}" for name in by)
+    return read_frame(connection, COVERAGE.format(by=columns), {"suite": suite_id}, types)
+
+
+def failures(connection: Connection, suite_id: int) -> list[Failure]:
+    """Why runs failed, the commonest reason first."""
+    rows = connection.execute(text(FAILURES), {"suite": suite_id})
+    return [Failure(row.reason, row.runs, row.example) for row in rows]
+
+
+def progress(
+    connection: Connection, suite_id: int, *, window_seconds: float = THROUGHPUT_SECONDS
+) -> Progress:
+    """How fast runs close (since the sweep began, at most the window) and the time left."""
+    row = connection.execute(text(PROGRESS), {"suite": suite_id, "window": window_seconds}).one()
+    rate = None
+    if row.closed and row.seconds:
+        rate = 60 * row.closed / max(float(row.seconds), 1.0)
+    left = 0.0 if row.open == 0 else None if rate is None else 60 * row.open / rate
+    return Progress(row.runs, row.open, int(row.epochs), rate, left)
