@@ -12,7 +12,7 @@ from service.answers.asking import Asked
 from service.answers.cell import MODEL_COLUMNS
 from service.answers.inputs import closed
 from service.answers.making import BitsPerParameter, Method, Setting, finite
-from service.answers.reading import SuiteRecord, read_runs, read_suite
+from service.answers.reading import SuiteRecord, read_capacity, read_suite
 
 # The network and optimiser whose capacity is meant. Dropout and batch size are left open:
 # capacity runs have no dropout unless a suite sweeps it.
@@ -59,11 +59,6 @@ def bits_per_parameter(
         runs = read_capacity(connection, read_suite(connection, other))
         matched = fitted_capacity(runs, values, method, level)
     return _said(None, matched, matched, other)
-
-
-def read_capacity(connection: Connection, suite: SuiteRecord) -> pd.DataFrame:
-    """The suite's capacity runs, one row each."""
-    return read_runs(connection, suite, kinds=("capacity",))
 
 
 def capacity_runs(runs: pd.DataFrame, values: Setting) -> pd.DataFrame:

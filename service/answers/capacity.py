@@ -18,12 +18,11 @@ from service.answers.bits import (
     capacity_inputs,
     capacity_runs,
     fitted_capacity,
-    read_capacity,
 )
 from service.answers.cell import plain, sortable
 from service.answers.making import BitsPerParameter, Method, Setting, SettingValue, finite
 from service.answers.question import Question, put
-from service.answers.reading import SuiteRecord, read_runs
+from service.answers.reading import SuiteRecord, read_capacity, read_runs
 from service.answers.refusals import Ambiguous, NotEnough, Refusal
 
 
@@ -166,7 +165,10 @@ def _width(plateau: Plateau, runs: pd.DataFrame) -> WidthCapacity:
         flags=tuple(flags),
         points=tuple(
             CapacityPoint(
-                run=row["id"], n=row["n_train"], bits=float(row["bits"]), complexity=row["k_mem"]
+                run=row["run_id"],
+                n=row["n_train"],
+                bits=float(row["bits"]),
+                complexity=row["k_mem"],
             )
             for row in done.to_dict("records")
         ),

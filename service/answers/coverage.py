@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import pandas as pd
 from pydantic import Field
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
+from db.queries.coverage import coverage_frame, failures, progress
 from service.answers.cell import SETTING_COLUMNS, plain
 from service.answers.making import Setting
 from service.answers.reading import SuiteRecord
@@ -61,74 +62,34 @@ class CoverageAnswer:
     failures: tuple[Failure, ...]
     epochs_recorded: int
     runs_per_minute: Annotated[float | None, Field(description="over the last ten minutes")]
-    seconds_left: Annotated[float | None, Field(description="null: nothing runs or none closed")]
+    seconds_left: Annotated[float | None, Field(description="null: no run closed lately")]
 
 
 STATES = ("pending", "running", "stale", "done", "failed")
 
-# A running run whose lease is over belongs to nobody any more.
-STATE = "CASE WHEN r.state = 'running' AND r.lease_until < now() THEN 'stale' ELSE r.state END"
-
-CELLS = f"""
-SELECT r.kind, r.prime, r.width, {", ".join(f"r.{name}" for name in SETTING_COLUMNS)},
-       {", ".join(f"count(*) FILTER (WHERE {STATE} = '{state}') AS {state}" for state in STATES)},
-       count(*) FILTER (WHERE r.state = 'done' AND r.stopped_by = 'cap') AS censored,
-       count(*) FILTER (WHERE r.state = 'failed' AND r.reason LIKE 'diverged%') AS diverged
-FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
-WHERE sr.suite_id = :suite_id AND NOT sr.inherited
-GROUP BY r.kind, r.prime, r.width, {", ".join(f"r.{name}" for name in SETTING_COLUMNS)}
-ORDER BY r.kind, r.prime, r.width
-"""
-
-FAILURES = """
-SELECT r.reason, count(*) AS runs, min(r.id) AS example
-FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
-WHERE sr.suite_id = :suite_id AND NOT sr.inherited AND r.state = 'failed'
-GROUP BY r.reason ORDER BY count(*) DESC, r.reason
-"""
-
-# Speed of work: runs closed in the last ten minutes, since the first of them.
-PACE = """
-SELECT count(*) AS closed, extract(epoch FROM now() - min(r.closed_at)) AS seconds
-FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
-WHERE sr.suite_id = :suite_id AND NOT sr.inherited AND r.closed_at > now() - interval '10 minutes'
-"""
-
-TOTALS = """
-SELECT count(*) FILTER (WHERE sr.inherited) AS inherited,
-       coalesce(sum(r.last_epoch) FILTER (WHERE NOT sr.inherited), 0) AS epochs
-FROM suite_runs sr JOIN runs r ON r.id = sr.run_id WHERE sr.suite_id = :suite_id
-"""
-
 
 def coverage(connection: Connection, suite: SuiteRecord) -> CoverageAnswer:
     """Where a suite stands now."""
-    asked = {"suite_id": suite.id}
-    result = connection.execute(text(CELLS), asked)
-    frame = pd.DataFrame(result.fetchall(), columns=list(result.keys()))
+    counted = coverage_frame(connection, suite.id, ("prime", "width", *SETTING_COLUMNS))
+    frame = counted[~counted["inherited"]]
     swept = [name for name in SETTING_COLUMNS if _varies(frame, name)]
-    totals = connection.execute(text(TOTALS), asked).one()
-    pace = connection.execute(text(PACE), asked).one()
-    states = _counts(frame)
-    rate = pace.closed / float(pace.seconds) if pace.closed and pace.seconds else None
-    left = states.pending + states.running + states.stale
-    working = rate is not None and states.running > 0
+    pace = progress(connection, suite.id)
     return CoverageAnswer(
         suite=suite.name,
         revision=suite.revision,
-        states=states,
+        states=_counts(frame),
         kinds={
             kind: _counts(frame[frame["kind"] == kind]) for kind in ("capacity", "speed", "grok")
         },
-        inherited=int(totals.inherited),
+        inherited=int(counted.loc[counted["inherited"], "runs"].sum()),
         cells=tuple(_cell(row, swept) for row in frame.to_dict("records")),
         failures=tuple(
-            Failure(reason=row.reason, runs=row.runs, example=row.example)
-            for row in connection.execute(text(FAILURES), asked)
+            Failure(reason=found.reason, runs=found.runs, example=found.example)
+            for found in failures(connection, suite.id)
         ),
-        epochs_recorded=int(totals.epochs),
-        runs_per_minute=None if rate is None else rate * 60,
-        seconds_left=left / rate if working and rate is not None else None,
+        epochs_recorded=pace.epochs,
+        runs_per_minute=pace.runs_per_minute,
+        seconds_left=pace.seconds_left,
     )
 
 

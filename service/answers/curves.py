@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
-import numpy as np
 from pydantic import Field
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
+from db.queries.curves import accuracies, curves_frame
 from service.answers.making import finite
 from service.answers.runs import RunRow, run_detail
 
 Reals = tuple[float | None, ...]
 
-AT_EPOCHS = """
-SELECT epoch, train_loss, train_correct, train_correct_eval, val_loss, val_correct, bits,
-       weight_norm
-FROM curve WHERE run_id = :run AND (CAST(:epochs AS integer[]) IS NULL OR epoch = ANY(:epochs))
-ORDER BY epoch
-"""
+COLUMNS = (
+    "train_loss",
+    "train_accuracy",
+    "train_accuracy_eval",
+    "val_loss",
+    "val_accuracy",
+    "bits",
+    "weight_norm",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,42 +54,24 @@ def run_curve(
     epochs: Sequence[int] | None = None,
     points: int | None = None,
 ) -> RunCurve:
-    """The curve of one run: at `epochs`, or thinned to about `points`, or all of it.
-
-    Thinned curves keep the first and the last epoch and are spaced evenly in log epoch, since
-    that is how they are looked at.
-    """
+    """The curve of one run: at `epochs`, or thinned to about `points`, or all of it."""
     run = run_detail(connection, run_id).run
-    wanted = list(epochs) if epochs is not None else None
-    if wanted is None and points is not None and points < run.last_epoch:
-        wanted = thinned(run.last_epoch, points)
-    asked = {"run": run_id, "epochs": wanted}
-    rows = connection.execute(text(AT_EPOCHS), asked).mappings().all()
+    frame = curves_frame(
+        connection,
+        [run_id],
+        first=min(epochs) if epochs else 1,
+        last=max(epochs) if epochs else None,
+        max_points=points,
+    )
+    if epochs:
+        frame = frame[frame["epoch"].isin(list(epochs))]
+    shares = accuracies(frame, run.n_train, run.n_val)
+    columns = {name: tuple(finite(v) for v in shares[name].tolist()) for name in COLUMNS}
     return RunCurve(
         run=run,
         recorded=run.last_epoch,
-        shown=len(rows),
-        sampled=wanted is not None and len(rows) < run.last_epoch,
-        epoch=tuple(row["epoch"] for row in rows),
-        train_loss=_reals(rows, "train_loss"),
-        train_accuracy=_shares(rows, "train_correct", run.n_train),
-        train_accuracy_eval=_shares(rows, "train_correct_eval", run.n_train),
-        val_loss=_reals(rows, "val_loss"),
-        val_accuracy=_shares(rows, "val_correct", run.n_val),
-        bits=_reals(rows, "bits"),
-        weight_norm=_reals(rows, "weight_norm"),
+        shown=len(shares),
+        sampled=len(shares) < run.last_epoch,
+        epoch=tuple(int(epoch) for epoch in shares["epoch"]),
+        **columns,
     )
-
-
-def thinned(last: int, points: int) -> list[int]:
-    """About `points` epochs from 1 to `last`, even in log epoch, each at most once."""
-    grid = np.geomspace(1, last, max(points, 2))
-    return [int(epoch) for epoch in np.unique(np.round(grid))]
-
-
-def _reals(rows: Sequence[Any], name: str) -> Reals:
-    return tuple(finite(row[name]) for row in rows)
-
-
-def _shares(rows: Sequence[Any], name: str, n: int) -> Reals:
-    return tuple(None if row[name] is None or not n else row[name] / n for row in rows)

@@ -56,7 +56,7 @@ def delay_of(asked: Asked) -> DelayAnswer:
     run = {
         (int(w), int(s)): (int(i), float(t), float(v))
         for w, s, i, t, v in zip(
-            rows["width"], rows["seed"], rows["id"], grok.e_train, grok.e_val, strict=True
+            rows["width"], rows["seed"], rows["run_id"], grok.e_train, grok.e_val, strict=True
         )
     }
     points = []

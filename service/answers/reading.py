@@ -14,17 +14,9 @@ from typing import Any
 import pandas as pd
 from sqlalchemy import Connection, Engine, text
 
-from db.schema import SPEC_COLUMNS
-from db.thresholds import ladder_index
+from db.queries.frames import Passage, runs_frame
 from service.answers.making import Clock, Thresholds
 from service.answers.refusals import Unknown
-
-# Clock -> the ladder of first passages; the curve's counts, their loss and number of examples.
-LADDERS = {
-    "online": ("first_online", "train_correct", "train_loss", "n_train"),
-    "eval": ("first_eval", "train_correct_eval", "train_loss", "n_train"),
-    "val": ("first_val", "val_correct", "val_loss", "n_val"),
-}
 
 SUITES = """
 SELECT s.id, s.name, s.spec, s.hash, s.revision, s.frozen_at IS NOT NULL AS frozen,
@@ -128,55 +120,28 @@ def read_runs(
     clock: Clock = "online",
     thresholds: Thresholds | None = None,
     prime: int | None = None,
-    kinds: tuple[str, ...] = ("speed", "grok"),
     max_width: int | None = None,
 ) -> pd.DataFrame:
-    """One row per run of the suite (inherited ones too): its spec's columns, state, last epoch,
-    and its first passages t_mem, t_gen, e_train, e_val in epochs (NaN: not reached)."""
-    thresholds = thresholds or Thresholds()
-    asked = {
-        "t_mem": _passage("t_mem", clock, thresholds.t_mem),
-        "t_gen": _passage("t_gen", "val", thresholds.t_gen),
-        "e_train": _passage("e_train", clock, thresholds.e_train),
-        "e_val": _passage("e_val", "val", thresholds.e_val),
+    """The suite's speed and grok runs (inherited ones too), one row each: its spec's columns,
+    state, last epoch, and first passages t_mem, t_gen, e_train, e_val in epochs (NaN: none)."""
+    asked = thresholds or Thresholds()
+    filters = {} if prime is None else {"prime": prime}
+    speed = {"t_mem": Passage(clock, asked.t_mem)}
+    grok = {
+        "e_train": Passage(clock, asked.e_train),
+        "e_val": Passage("val", asked.e_val),
+        "t_gen": Passage("val", asked.t_gen),
     }
-    columns = ", ".join(f"r.{name}" for name in SPEC_COLUMNS)
-    passages = ", ".join(f"CAST({sql} AS double precision) AS {n}" for n, (sql, _) in asked.items())
-    statement = f"""
-        SELECT r.id, {columns}, r.state, r.reason, r.last_epoch, r.bits, r.engine, r.device,
-               sr.inherited, {passages}
-        FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
-        WHERE sr.suite_id = :suite_id AND r.kind = ANY(:kinds)
-          AND (CAST(:prime AS integer) IS NULL OR r.prime = :prime)
-          AND (CAST(:max_width AS integer) IS NULL OR r.width <= :max_width)
-        ORDER BY r.prime, r.kind, r.params, r.seed, r.id
-    """
-    parameters: dict[str, Any] = {
-        "suite_id": suite.id,
-        "kinds": list(kinds),
-        "prime": prime,
-        "max_width": max_width,
-    }
-    for _, more in asked.values():
-        parameters.update(more)
-    result = connection.execute(text(statement), parameters)
-    return pd.DataFrame(result.fetchall(), columns=list(result.keys()))
-
-
-def _passage(name: str, clock: str, threshold: float) -> tuple[str, dict[str, str]]:
-    """SQL of the first epoch at which the clock reached the threshold, and its parameters.
-
-    On the ladder it is stored; off it the run's own curve is read by its primary key.
-    """
-    ladder, counted, loss, examples = LADDERS[clock]
-    index = ladder_index(threshold)
-    if index is not None:
-        return f"r.{ladder}[{index}]", {}
-    # The decimal that was written is meant, hence numeric and not a binary fraction. An epoch
-    # with a non-finite loss never counts, and NaN sorts above infinity.
-    return (
-        f"(SELECT min(c.epoch) FROM curve c WHERE c.run_id = r.id AND r.closed_at IS NOT NULL"
-        f" AND c.{counted} >= ceil(CAST(:{name} AS numeric) * r.{examples})"
-        f" AND c.{loss} < 'Infinity')",
-        {name: repr(float(threshold))},
+    runs = pd.concat(
+        [
+            runs_frame(connection, suite.id, "speed", speed, filters),
+            runs_frame(connection, suite.id, "grok", grok, filters),
+        ],
+        ignore_index=True,
     )
+    return runs if max_width is None else runs[runs["width"] <= max_width]
+
+
+def read_capacity(connection: Connection, suite: SuiteRecord) -> pd.DataFrame:
+    """The suite's capacity runs, one row each."""
+    return runs_frame(connection, suite.id, "capacity")

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Annotated, Any
 
 from pydantic import Field
-from sqlalchemy import Connection, Select, Text, and_, func, or_, select, text
-from sqlalchemy import cast as sql_cast
-from sqlalchemy.sql import ColumnElement
+from sqlalchemy import Connection
 
-from db.schema import Run, SuiteRun
+from db.queries.runs import count_runs, get_run
+from db.queries.runs import list_runs as page_of_runs
 from db.thresholds import LADDER, ladder_index
 from service.answers.making import finite
 from service.answers.refusals import Unknown
-
-# First passages shown in every row, epochs.
-SHOWN = {
-    "e_train_99": ("first_online", 0.99),
-    "e_train_eval_99": ("first_eval", 0.99),
-    "e_val_98": ("first_val", 0.98),
-    "e_val_99": ("first_val", 0.99),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,10 +59,10 @@ class RunRow:
     seed: int
     attempt: int
     last_epoch: int
-    e_train_99: Annotated[int | None, Field(description="epoch; null: not reached")]
-    e_train_eval_99: int | None
-    e_val_98: int | None
-    e_val_99: int | None
+    e_train: Annotated[int | None, Field(description="first epoch at 99 %, online clock")]
+    e_train_eval: Annotated[int | None, Field(description="first epoch at 99 %, eval clock")]
+    e_val: Annotated[int | None, Field(description="first epoch at 98 % of validation")]
+    t_gen: Annotated[int | None, Field(description="first epoch at 99 % of validation")]
     final_train_loss: float | None
     final_val_loss: float | None
     bits: Annotated[float | None, Field(description="M_T of the last epoch (capacity runs)")]
@@ -87,86 +78,40 @@ COLUMNS: tuple[str, ...] = tuple(f.name for f in fields(RunRow))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Page:
-    """Which runs, in which order, and from where on."""
-
-    suite_id: int | None = None
-    filters: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    least: Mapping[str, float] = field(default_factory=dict)
-    most: Mapping[str, float] = field(default_factory=dict)
-    sort: str = "id"
-    descending: bool = False
-    after: tuple[str | None, int] | None = None  # last row's sort value as text, and its id
-    limit: int = 100
-
-
-@dataclass(frozen=True, kw_only=True)
 class RunList:
-    """A page of runs; `last` is where the next one begins, None at the end."""
+    """A page of runs."""
 
     items: tuple[RunRow, ...]
-    last: tuple[str | None, int] | None
-    total: int
+    next: Annotated[str | None, Field(description="cursor of the next page; null: the end")]
+    total: Annotated[int, Field(description="runs on all pages")]
 
 
-def column(name: str) -> ColumnElement[Any]:
-    """The database's expression for a column of a row."""
-    if name in SHOWN:
-        ladder, threshold = SHOWN[name]
-        index = ladder_index(threshold)
-        expression: ColumnElement[Any] = getattr(Run, ladder)[index]
-        return expression
-    expression = getattr(Run, name)
-    return expression
-
-
-def list_runs(connection: Connection, page: Page) -> RunList:
+def list_runs(
+    connection: Connection,
+    *,
+    suite_id: int | None,
+    filters: Mapping[str, Sequence[Any]],
+    sort: str,
+    descending: bool,
+    limit: int,
+    cursor: str | None,
+) -> RunList:
     """One page of the runs that pass the filters."""
-    matching = _matching(page)
-    total = connection.scalar(select(func.count()).select_from(matching.subquery())) or 0
-    key = column(page.sort)
-    order = key.desc().nulls_last() if page.descending else key.asc().nulls_last()
-    by_id = Run.id.desc() if page.descending else Run.id.asc()
-    query = matching.with_only_columns(
-        *(column(name).label(name) for name in COLUMNS),
-        sql_cast(key, Text).label("sort_value"),
+    page = page_of_runs(
+        connection,
+        suite_id=suite_id,
+        filters=filters,
+        sort=sort,
+        descending=descending,
+        limit=limit,
+        cursor=cursor,
     )
-    if page.after is not None:
-        query = query.where(_beyond(page, key))
-    rows = connection.execute(query.order_by(order, by_id).limit(page.limit + 1)).mappings().all()
-    shown = rows[: page.limit]
-    last = (shown[-1]["sort_value"], shown[-1]["id"]) if len(rows) > page.limit else None
-    return RunList(items=tuple(_row(row) for row in shown), last=last, total=total)
+    total = count_runs(connection, suite_id=suite_id, filters=filters)
+    return RunList(items=tuple(_row(run) for run in page.runs), next=page.next_cursor, total=total)
 
 
-def _matching(page: Page) -> Select[Any]:
-    query = select(Run.id)
-    if page.suite_id is not None:
-        query = query.join(SuiteRun, SuiteRun.run_id == Run.id)
-        query = query.where(SuiteRun.suite_id == page.suite_id)
-    for name, values in page.filters.items():
-        query = query.where(column(name).in_(list(values)))
-    for name, bound in page.least.items():
-        query = query.where(column(name) >= bound)
-    for name, bound in page.most.items():
-        query = query.where(column(name) <= bound)
-    return query
-
-
-def _beyond(page: Page, key: ColumnElement[Any]) -> ColumnElement[bool]:
-    """Rows after the last one seen; rows without a value come last either way."""
-    assert page.after is not None
-    value, last_id = page.after
-    later = Run.id < last_id if page.descending else Run.id > last_id
-    if value is None:
-        return and_(key.is_(None), later)
-    typed = sql_cast(value, key.type)
-    further = key < typed if page.descending else key > typed
-    return or_(further, and_(key == typed, later), key.is_(None))
-
-
-def _row(row: Mapping[Any, Any]) -> RunRow:
-    values = {name: row[name] for name in COLUMNS}
+def _row(run: Mapping[str, Any]) -> RunRow:
+    values: dict[str, Any] = {name: run[name] for name in COLUMNS}
     for name, value in values.items():
         if isinstance(value, float):
             values[name] = finite(value)
@@ -216,35 +161,31 @@ class RunDetail:
 
 def run_detail(connection: Connection, run_id: int) -> RunDetail:
     """One run; refuses an id that is not there."""
-    query = select(
-        *(column(name).label(name) for name in COLUMNS),
-        Run.spec,
-        Run.first_online,
-        Run.first_eval,
-        Run.first_val,
-    ).where(Run.id == run_id)
-    row = connection.execute(query).mappings().one_or_none()
-    if row is None:
+    found = get_run(connection, run_id)
+    if found is None:
         raise Unknown("id", run_id, "an id that /runs lists", f"there is no run {run_id}")
-    suites = connection.scalars(
-        text(
-            "SELECT s.name FROM suites s JOIN suite_runs sr ON sr.suite_id = s.id "
-            "WHERE sr.run_id = :id ORDER BY s.name"
-        ),
-        {"id": run_id},
-    )
+    shown = {
+        "e_train": _passage(found["first_online"], 0.99),
+        "e_train_eval": _passage(found["first_eval"], 0.99),
+        "e_val": _passage(found["first_val"], 0.98),
+        "t_gen": _passage(found["first_val"], 0.99),
+    }
     names = [f.name for f in fields(AttemptRow)]
-    attempts = connection.execute(
-        text(f"SELECT {', '.join(names)} FROM attempts WHERE run_id = :id ORDER BY attempt"),
-        {"id": run_id},
-    ).mappings()
     return RunDetail(
-        run=_row(row),
-        spec=row["spec"],
-        suites=tuple(suites),
-        passages=_ladder(row),
-        attempts=tuple(AttemptRow(**attempt) for attempt in attempts),
+        run=_row(found | shown),
+        spec=found["spec"],
+        suites=tuple(suite["name"] for suite in found["suites"]),
+        passages=_ladder(found),
+        attempts=tuple(
+            AttemptRow(**{name: attempt[name] for name in names}) for attempt in found["attempts"]
+        ),
     )
+
+
+def _passage(ladder: Sequence[int | None] | None, threshold: float) -> int | None:
+    index = ladder_index(threshold)
+    assert index is not None
+    return None if ladder is None else ladder[index - 1]
 
 
 def _ladder(row: Mapping[Any, Any]) -> PassageLadder | None:

@@ -92,7 +92,7 @@ def speeds_of(asked: Asked, c_model: BitsPerParameter) -> SpeedsAnswer:
         found = find_speeds(runs, units=convention.units, level=convention.level)
         ids = {
             (int(w), int(s)): int(i)
-            for w, s, i in zip(rows["width"], rows["seed"], rows["id"], strict=True)
+            for w, s, i in zip(rows["width"], rows["seed"], rows["run_id"], strict=True)
         }
         failed = {
             (int(w), int(s))

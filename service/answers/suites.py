@@ -8,10 +8,11 @@ from typing import Annotated, Any
 
 import pandas as pd
 from pydantic import Field
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
+from db.queries.coverage import coverage_frame
 from service.answers.cell import SETTING_COLUMNS, plain, sortable, swept_axes
-from service.answers.coverage import STATE, STATES, StateCounts
+from service.answers.coverage import STATES, StateCounts
 from service.answers.making import SettingValue
 from service.answers.reading import SuiteRecord
 
@@ -38,20 +39,10 @@ class SuiteSummary:
     analysis: Annotated[Mapping[str, Any], Field(description="how it means to be analysed")]
 
 
-SHAPE = f"""
-SELECT r.kind, r.prime, r.n_train, {", ".join(f"r.{name}" for name in SETTING_COLUMNS)},
-       count(*) AS runs, count(*) FILTER (WHERE sr.inherited) AS inherited,
-       {", ".join(f"count(*) FILTER (WHERE {STATE} = '{state}') AS {state}" for state in STATES)}
-FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
-WHERE sr.suite_id = :suite_id
-GROUP BY r.kind, r.prime, r.n_train, {", ".join(f"r.{name}" for name in SETTING_COLUMNS)}
-"""
-
-
 def suite_summary(connection: Connection, suite: SuiteRecord, default_suite: str) -> SuiteSummary:
     """What one suite is and how far."""
-    result = connection.execute(text(SHAPE), {"suite_id": suite.id})
-    shape = pd.DataFrame(result.fetchall(), columns=list(result.keys()))
+    shape = coverage_frame(connection, suite.id, ("prime", "n_train", *SETTING_COLUMNS))
+    own = shape[~shape["inherited"]]
     compared = shape[shape["kind"] != "capacity"]
     return SuiteSummary(
         name=suite.name,
@@ -68,8 +59,8 @@ def suite_summary(connection: Connection, suite: SuiteRecord, default_suite: str
             kind: int(shape.loc[shape["kind"] == kind, "runs"].sum())
             for kind in ("capacity", "speed", "grok")
         },
-        states=StateCounts(**{state: int(shape[state].sum()) for state in STATES}),
-        inherited=int(shape["inherited"].sum()),
+        states=StateCounts(**{state: int(own[state].sum()) for state in STATES}),
+        inherited=int(shape.loc[shape["inherited"], "runs"].sum()),
         analysis=suite.analysis,
     )
 
