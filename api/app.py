@@ -1,0 +1,83 @@
+"""The application: routes, middleware and what they share."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+from fastapi import FastAPI
+
+from api import problems
+from api.cache import AnswerCache
+from api.database import Database
+from api.events import EventHub
+from api.limits import BoundedRequests, HeavyWork, Limits
+from api.observing import Observed
+from api.problems import PROBLEM_JSON, Problem
+from api.routes import ROUTERS
+from api.routes.suites import Summaries
+from service.settings import Settings, get_settings
+
+DESCRIPTION = """
+Ask a suite of tiny transformers where memorisation and generalisation cross, and whether
+grokking starts there. Every answer says which runs it rests on: suite, revision, method, clock,
+thresholds, seeds, and how many runs were censored.
+
+Start with `GET /crossing?prime=113`. Every table has a CSV twin (`format=csv`); errors are
+RFC 9457 documents that name the parameter and what would have been accepted.
+"""
+
+ERRORS: dict[int | str, dict[str, object]] = {
+    status: {"model": Problem, "description": words, "content": {PROBLEM_JSON: {}}}
+    for status, words in {
+        401: "A bearer token is needed or not accepted.",
+        404: "What was named does not exist; `accepted` lists what does.",
+        409: "The runs this needs have not been trained yet.",
+        422: "A parameter is refused; `accepted` says what would not be.",
+        429: "Too many heavy questions at once.",
+        503: "The database cannot be reached.",
+    }.items()
+}
+
+
+def create_app(settings: Settings | None = None, limits: Limits | None = None) -> FastAPI:
+    """The API for these settings; without a database it starts and answers 503."""
+    settings = settings or get_settings()
+    limits = limits or Limits()
+    database = Database(settings)
+    hub = EventHub(database, limits.events_clients)
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        hub.start()
+        try:
+            yield
+        finally:
+            await hub.stop()
+            database.close()
+
+    app = FastAPI(
+        title="groktime",
+        summary="When do neural networks grok?",
+        description=DESCRIPTION,
+        version=version("groktime"),
+        license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+        responses=ERRORS,
+        generate_unique_id_function=lambda route: route.name,
+    )
+    app.state.settings = settings
+    app.state.database = database
+    app.state.answers = AnswerCache()
+    app.state.heavy = HeavyWork(limits)
+    app.state.events = hub
+    app.state.summaries = Summaries()
+    problems.install(app)
+    for router in ROUTERS:
+        app.include_router(router)
+    app.add_middleware(BoundedRequests, limits=limits)
+    app.add_middleware(Observed)
+    return app

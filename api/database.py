@@ -1,0 +1,61 @@
+"""The API's connections: as reader, with a statement timeout, and patient with an absent server."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sqlalchemy import Connection, Engine, event
+
+from db.engine import connect, database_url
+from service.answers.reading import reading
+from service.settings import Settings
+
+STATEMENT_SECONDS = 15
+POOL_SIZE = 8
+
+
+class Database:
+    """Connects when first asked, so that the API starts and answers 503 without a server."""
+
+    def __init__(self, settings: Settings, statement_seconds: float = STATEMENT_SECONDS) -> None:
+        self._settings = settings
+        self._milliseconds = int(statement_seconds * 1000)
+        self._lock = threading.Lock()
+        self._engine: Engine | None = None
+
+    @property
+    def url(self) -> str:
+        """The reader's URL; holds a password, so it is never logged."""
+        return database_url("reader", self._settings)
+
+    def engine(self) -> Engine:
+        """The reader's engine, connected and with its schema checked once."""
+        with self._lock:
+            if self._engine is None:
+                engine = connect(self.url, "reader", pool_size=POOL_SIZE)
+                milliseconds = self._milliseconds
+
+                @event.listens_for(engine, "connect")
+                def limit(connection: Any, _record: Any) -> None:
+                    with connection.cursor() as cursor:
+                        cursor.execute(f"SET SESSION statement_timeout = {milliseconds}")
+                    connection.commit()
+
+                engine.dispose()  # the connection of the check has no limit yet
+                self._engine = engine
+            return self._engine
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """One moment of the database, for all statements of one answer."""
+        with reading(self.engine()) as connection:
+            yield connection
+
+    def close(self) -> None:
+        with self._lock:
+            if self._engine is not None:
+                self._engine.dispose()
+                self._engine = None

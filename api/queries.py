@@ -1,0 +1,121 @@
+"""Query parameters of the routes, as strict models: an unknown name is refused, not ignored."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from service.answers.making import Clock, Labels, Method, Units
+from service.answers.question import DEFAULT_LEVEL, Question
+from service.settings import Settings
+from service.spec import MAX_DEPTH, MAX_PRIME, MAX_WIDTH, Operation, Positions, Split
+
+MAX_INTEGER = 2**31 - 1
+SUITE_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.\-]{0,99}$"
+
+WORDS = {"addition": "+", "subtraction": "-", "multiplication": "*", "division": "/", " ": "+"}
+
+
+def _symbol(value: Any) -> Any:
+    # A plus sign that was not escaped arrives as a space.
+    return WORDS.get(value, value) if isinstance(value, str) else value
+
+
+SuiteName = Annotated[str, Field(pattern=SUITE_NAME)]
+Accuracy = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
+Real = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+Format = Literal["json", "csv"]
+
+
+class StrictQuery(BaseModel):
+    """Refuses parameters it does not know."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class FormatQuery(StrictQuery):
+    """`format`, for every route that has a CSV twin."""
+
+    format: Format | None = Field(
+        None, description="json (default) or csv; `Accept: text/csv` does the same"
+    )
+
+
+class SettingQuery(FormatQuery):
+    """Values of the swept axes, which choose one cell among those of a prime."""
+
+    operation: Annotated[Operation | None, BeforeValidator(_symbol)] = Field(
+        None, description="`+ - * /`, escaped, or addition, subtraction, ..."
+    )
+    train_fraction: Annotated[float, Field(gt=0, lt=1)] | None = None
+    split: Split | None = None
+    architecture: Literal["transformer", "mlp"] | None = None
+    depth: Annotated[int, Field(ge=1, le=MAX_DEPTH)] | None = None
+    heads: Annotated[int, Field(ge=1, le=MAX_WIDTH)] | None = None
+    positions: Positions | None = None
+    norm: Literal["rms", "layer"] | None = None
+    ffn: Literal["gated", "plain"] | None = None
+    released_head_projection: bool | None = None
+    dropout: Annotated[float, Field(ge=0, lt=1)] | None = None
+    init_scale: Real | None = None
+    lr: Real | None = None
+    beta1: Real | None = None
+    beta2: Real | None = None
+    eps: Real | None = None
+    weight_decay: Real | None = None
+    batch_size: Annotated[int, Field(ge=1, le=MAX_INTEGER)] | Literal["full"] | None = None
+
+
+AXES = tuple(name for name in SettingQuery.model_fields if name != "format")
+
+
+class AnswerQuery(SettingQuery):
+    """Which cell is asked about, and by which convention."""
+
+    prime: Annotated[int, Field(ge=2, le=MAX_PRIME)] | None = Field(
+        None, description="p (120 for S5); may be left out where the suite has only one"
+    )
+    suite: SuiteName | None = Field(
+        None, description="default: GROKTIME_DEFAULT_SUITE, else the newest that has the prime"
+    )
+    labels: Labels | None = Field(None, description="labels of the speed runs")
+    method: Method | None = Field(None, description="default: the suite's, else robust")
+    clock: Clock | None = Field(None, description="training clock; default: the suite's, online")
+    units: Units = Field("epochs", description="of speeds: epochs or optimiser steps")
+    t_mem: Accuracy | None = Field(None, description="training accuracy that is memorisation")
+    t_gen: Accuracy | None = Field(None, description="validation accuracy that is generalisation")
+    e_train: Accuracy | None = Field(None, description="training accuracy where a delay begins")
+    e_val: Accuracy | None = Field(None, description="validation accuracy where a delay ends")
+    max_width: Annotated[int, Field(ge=2, le=MAX_WIDTH)] | None = Field(
+        None, description="leave wider models out; default: the suite's"
+    )
+    level: Annotated[float, Field(ge=0.5, le=0.999)] = Field(
+        DEFAULT_LEVEL, description="of confidence intervals"
+    )
+
+    def question(self, settings: Settings) -> Question:
+        """The question these parameters put."""
+        asked = {name: getattr(self, name) for name in Question.__dataclass_fields__ if name in _Q}
+        filters = {name: value for name in AXES if (value := getattr(self, name)) is not None}
+        return Question(**asked, default_suite=settings.default_suite, filters=filters)
+
+
+_Q = set(AnswerQuery.model_fields) - set(SettingQuery.model_fields)
+
+
+class LawQuery(AnswerQuery):
+    """The laws also take the window of capacity fractions that is fitted."""
+
+    f_min: Annotated[float, Field(ge=0, le=1e6)] | None = Field(None, description="window of f")
+    f_max: Annotated[float, Field(ge=0, le=1e6)] | None = Field(None, description="window of f")
+
+
+class TestsQuery(AnswerQuery):
+    """The tests have several tables; their CSV twin is one of them."""
+
+    __test__ = False
+
+    table: Literal["cells", "pooled", "models", "within"] = Field(
+        "cells", description="which table the CSV twin gives"
+    )
