@@ -116,8 +116,8 @@ def _meta(answer: CoverageAnswer, kind: str, any_: bool) -> Meta:
         notes.append(
             {
                 "tone": "warn",
-                "text": f"{count(answer.states.stale, 'run')} lost their worker; the next sweep "
-                "takes them up again.",
+                "text": f"{count(answer.states.stale, 'run')} lost the worker; the next sweep "
+                "goes on with it.",
             }
         )
     done = 0 if states is None else states.done

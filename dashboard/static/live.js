@@ -2,31 +2,32 @@
 
 import { forget } from "./suites.js";
 
-const EVENTS = ["progress", "run", "suite", "sweep"];
-
 export function live(sign, heard) {
   const source = new EventSource("/events");
+  const revisions = new Map();
   let timer;
   const rest = () => {
     sign.removeAttribute("data-on");
     sign.textContent = "idle";
   };
   const tell = (event) => {
-    let data = {};
-    try {
-      data = JSON.parse(event.data);
-    } catch {
-      return; // a comment or a keep-alive
-    }
+    const data = JSON.parse(event.data);
     forget();
-    sign.hidden = false;
-    sign.dataset.on = "";
-    sign.textContent = data.suite ? `training ${data.suite}` : "training";
-    clearTimeout(timer);
-    timer = setTimeout(rest, 20000);
-    heard(data);
+    if (data.states.running) {
+      sign.hidden = false;
+      sign.dataset.on = "";
+      sign.textContent = `training ${data.suite}: ${data.states.done} of ${data.runs}`;
+      clearTimeout(timer);
+      timer = setTimeout(rest, 20000);
+    } else if (sign.dataset.suite === data.suite) {
+      rest();
+    }
+    sign.dataset.suite = data.suite;
+    // The first events tell where each suite stands; only later ones are news.
+    const news = revisions.has(data.suite);
+    revisions.set(data.suite, data.revision);
+    if (news) heard(data);
   };
-  source.onmessage = tell;
-  for (const name of EVENTS) source.addEventListener(name, tell);
+  source.addEventListener("progress", tell);
   addEventListener("pagehide", () => source.close());
 }

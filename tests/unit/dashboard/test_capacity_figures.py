@@ -1,0 +1,101 @@
+"""Capacity figures: curves under the complexity line, and a line of bits per parameter."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import plotly.graph_objects as go
+import pytest
+from fixtures.made_up_answers import C_MODEL, params
+
+from dashboard.figures.capacity import capacity_curves_figure, capacity_fit_figure
+from service.answers.capacity import (
+    CapacityAnswer,
+    CapacityFit,
+    CapacityPoint,
+    PrimeThreshold,
+    WidthCapacity,
+)
+
+SIZES = (1000, 2601, 4917, 9300)
+LABEL_BITS = 6.845
+
+
+def width_capacity(width: int, *flags: str) -> WidthCapacity:
+    full = 2.16 * params(width)
+    return WidthCapacity(
+        width=width,
+        params=params(width),
+        capacity=full,
+        low=full * 0.97,
+        high=full * 1.03,
+        flags=flags,
+        points=tuple(
+            CapacityPoint(
+                run=width + n, n=n, bits=min(full, n * LABEL_BITS), complexity=n * LABEL_BITS
+            )
+            for n in SIZES
+        ),
+    )
+
+
+@pytest.fixture
+def answer() -> CapacityAnswer:
+    return CapacityAnswer(
+        suite="central",
+        revision=3,
+        setting={},
+        method="robust",
+        prime=113,
+        vocabulary=115,
+        widths=(width_capacity(10), width_capacity(14), width_capacity(20, "not_saturated")),
+        fit=CapacityFit(
+            slope=2.16, low=2.1, high=2.2, level=0.95, intercept=40.0, r_squared=0.999, widths=3
+        ),
+        c_model=C_MODEL,
+        p_mem=(PrimeThreshold(prime=113, n_train=6328, k_mem=43318.0, p_mem=20055.0),),
+        missing=2,
+        analysis_version=1,
+    )
+
+
+def test_plotly_accepts_both_figures(answer: CapacityAnswer) -> None:
+    for figure in (capacity_curves_figure(answer), capacity_fit_figure(answer)):
+        go.Figure(json.loads(json.dumps(figure, allow_nan=False)))
+
+
+def test_the_dashed_line_is_all_of_the_dataset(answer: CapacityAnswer) -> None:
+    line = capacity_curves_figure(answer)["data"][0]
+    assert line["x"] == line["y"]
+    assert line["line"]["dash"] == "dash"
+
+
+def test_every_width_has_its_curve_and_its_plateau(answer: CapacityAnswer) -> None:
+    names = [t["name"] for t in capacity_curves_figure(answer)["data"]]
+    for width in (10, 14, 20):
+        assert f"d = {width}" in names
+        assert f"plateau of d = {width}" in names
+
+
+def test_the_fit_goes_through_its_intercept(answer: CapacityAnswer) -> None:
+    line = capacity_fit_figure(answer)["data"][0]
+    assert line["y"][0] == 40.0
+    assert (line["y"][1] - line["y"][0]) / line["x"][1] == pytest.approx(2.16)
+
+
+def test_a_width_that_never_filled_is_open_and_named(answer: CapacityAnswer) -> None:
+    figure = capacity_fit_figure(answer)
+    assert figure["data"][1]["marker"]["symbol"] == ["circle", "circle", "circle-open"]
+    assert any("d = 20: never filled" in n["text"] for n in figure["layout"]["meta"]["notes"])
+
+
+def test_missing_runs_make_it_partial(answer: CapacityAnswer) -> None:
+    notes = capacity_curves_figure(answer)["layout"]["meta"]["notes"]
+    assert any(n["text"] == "Partial: 2 runs not finished." for n in notes)
+
+
+def test_without_runs_the_papers_constant_stands_in_and_it_says_so(answer: CapacityAnswer) -> None:
+    figure = capacity_fit_figure(replace(answer, widths=(), fit=None, missing=0))
+    go.Figure(figure)
+    assert "C = 2.16 bits per parameter stands in" in figure["layout"]["meta"]["empty"]

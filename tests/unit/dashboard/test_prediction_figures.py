@@ -1,0 +1,193 @@
+"""Prediction figures and the tests table in plain language."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import plotly.graph_objects as go
+import pytest
+
+from dashboard.figures.prediction import prediction_figure, residual_figure
+from dashboard.figures.verdicts import verdict
+from service.answers.cell_tests import CellRow, SettingRow, Statistic, TestsAnswer
+from service.answers.making import ByKind, Thresholds
+
+
+def cell(prime: int, decay: float, cross: float | None, onset: float | None) -> CellRow:
+    both = cross is not None and onset is not None
+    return CellRow(
+        prime=prime,
+        setting={"weight_decay": decay},
+        p_cross=cross,
+        p_cross_low=cross and cross * 0.9,
+        p_cross_high=cross and cross * 1.1,
+        crossing_status="crossed" if cross else "mem_always_slower",
+        p_onset=onset,
+        p_onset_low=onset and onset * 0.8,
+        p_onset_high=None,
+        onset_status="separated",
+        at_floor=False,
+        at_cap=prime == 139,
+        residual=0.05 if both else None,
+        k_mem=40_000.0,
+        seeds=ByKind(speed=5, grok=5),
+        censored=ByKind(speed=0, grok=0),
+        missing=ByKind(speed=0, grok=0),
+        inherited=False,
+    )
+
+
+def statistic(test: str, name: str, **given: Any) -> Statistic:
+    values: dict[str, Any] = {
+        "value": 0.9,
+        "low": None,
+        "high": None,
+        "p": None,
+        "floor": None,
+        "df": "",
+        "n": 10,
+        "testable": True,
+        "note": "",
+    }
+    return Statistic(test=test, statistic=name, **(values | given))
+
+
+@pytest.fixture
+def answer() -> TestsAnswer:
+    return TestsAnswer(
+        suite="central-released",
+        revision=9,
+        method="robust",
+        clock="online",
+        units="epochs",
+        level=0.95,
+        thresholds=Thresholds(),
+        max_width=256,
+        axes=("weight_decay",),
+        n=3,
+        n_total=4,
+        n_at_floor=0,
+        n_at_cap=1,
+        cells=(
+            cell(97, 0.1, 80e3, 90e3),
+            cell(113, 0.1, 110e3, 120e3),
+            cell(139, 1.0, 170e3, 200e3),
+            cell(139, 0.1, None, 200e3),
+        ),
+        pooled=(
+            statistic("calibration", "slope", value=0.98),
+            statistic("rank", "spearman", value=0.97, p=0.001, floor=0.0001),
+            statistic("robustness", "slope on weight_decay", testable=False, note="one value"),
+        ),
+        models=(),
+        within=(
+            SettingRow(
+                setting={"weight_decay": 0.1},
+                n=2,
+                n_total=3,
+                n_inherited=0,
+                median_residual=0.05,
+                std=0.01,
+                mad=None,
+                rho=None,
+                verdict="under_resolved",
+                driver_prime=None,
+                lost={},
+            ),
+        ),
+        notes=("predictors are nearly collinear",),
+        analysis_version=1,
+    )
+
+
+def test_plotly_accepts_both_figures(answer: TestsAnswer) -> None:
+    for figure in (prediction_figure(answer), residual_figure(answer, "weight_decay")):
+        go.Figure(json.loads(json.dumps(figure, allow_nan=False)))
+
+
+def test_cells_without_a_prediction_are_counted_not_drawn(answer: TestsAnswer) -> None:
+    figure = prediction_figure(answer)
+    drawn = sum(len(t["x"]) for t in figure["data"] if t["name"] != "y = x")
+    assert drawn == 3
+    assert any("1 cell without" in n["text"] for n in figure["layout"]["meta"]["notes"])
+
+
+def test_the_diagonal_is_y_equals_x(answer: TestsAnswer) -> None:
+    diagonal = prediction_figure(answer)["data"][0]
+    assert diagonal["x"] == diagonal["y"]
+
+
+def test_an_onset_at_the_edge_is_an_open_marker(answer: TestsAnswer) -> None:
+    symbols = [s for t in prediction_figure(answer)["data"][1:] for s in t["marker"]["symbol"]]
+    assert [s.endswith("-open") for s in symbols] == [False, False, True]
+
+
+def test_an_open_interval_has_no_bar_on_that_side(answer: TestsAnswer) -> None:
+    bars = prediction_figure(answer)["data"][1]["error_y"]
+    assert bars["array"] == [0.0, 0.0]
+    assert bars["arrayminus"] == pytest.approx([18e3, 24e3])
+
+
+@pytest.mark.parametrize("axis", ["prime", "weight_decay", "k_mem"])
+def test_residuals_stand_against_any_axis(answer: TestsAnswer, axis: str) -> None:
+    figure = residual_figure(answer, axis)
+    assert len(figure["data"][0]["x"]) == 3
+    assert axis in figure["layout"]["meta"]["axes"]
+
+
+def test_residuals_against_words_are_categories(answer: TestsAnswer) -> None:
+    cells = tuple(replace(c, setting={"operation": "+"}) for c in answer.cells)
+    figure = residual_figure(replace(answer, cells=cells, axes=("operation",)), "operation")
+    assert figure["layout"]["xaxis"]["type"] == "category"
+
+
+def test_the_papers_value_stands_beside_ours_with_its_n(answer: TestsAnswer) -> None:
+    rows = {row["name"]: row for row in prediction_figure(answer)["layout"]["meta"]["tests"]}
+    assert rows["Spearman ρ"]["paper"] == "0.976, p < 1e−3 (10 cells)"
+    assert rows["OLS slope"]["paper"] == "0.985 (10 cells)"
+
+
+def test_questions_are_in_the_order_of_the_argument(answer: TestsAnswer) -> None:
+    rows = prediction_figure(answer)["layout"]["meta"]["tests"]
+    assert [row["name"] for row in rows] == ["Spearman ρ", "OLS slope", "slope on weight decay"]
+
+
+def test_what_cannot_be_tested_says_so(answer: TestsAnswer) -> None:
+    rows = prediction_figure(answer)["layout"]["meta"]["tests"]
+    assert rows[-1]["verdict"] == "Not testable: one value."
+
+
+@pytest.mark.parametrize(
+    ("given", "words", "tone"),
+    [
+        (statistic("rank", "spearman", p=0.001), "Yes: cells that cross later", "good"),
+        (statistic("rank", "spearman", p=0.4), "No order can be told", "plain"),
+        (statistic("rank", "kendall", value=-0.9, p=0.001), "The order is reversed", "bad"),
+        (statistic("concordance", "ccc", value=0.95), "Agreement in value is strong", "good"),
+        (statistic("calibration", "F", p=0.2), "Compatible with the line", "good"),
+        (statistic("calibration", "F", p=0.01), "Slope and intercept differ", "warn"),
+        (
+            statistic("calibration", "slope, deming", low=0.8, high=1.1),
+            "The interval contains 1",
+            "good",
+        ),
+        (
+            statistic("calibration", "slope, deming", low=0.7, high=0.95),
+            "The interval excludes 1",
+            "warn",
+        ),
+        (statistic("residuals", "wilcoxon", p=0.002), "Onsets lie systematically", "warn"),
+        (statistic("residuals", "median", value=-0.3), "Onset typically at 0.50 ×", "plain"),
+        (statistic("equivalence", "tost", p=0.01), "The slope is 1 within", "good"),
+        (statistic("sufficiency", "F M1 vs M0", p=0.001), "The crossing explains", "good"),
+        (statistic("sufficiency", "F MP+ vs MP", p=0.3), "Not shown that the crossing", "warn"),
+        (statistic("sufficiency", "F M3 vs M1", p=0.01), "The settings add something", "warn"),
+        (statistic("robustness", "slope on lr", p=0.01), "The residual drifts with lea", "warn"),
+    ],
+)
+def test_every_test_has_a_verdict_in_words(given: Statistic, words: str, tone: str) -> None:
+    said, how = verdict(given)
+    assert said.startswith(words)
+    assert how == tone
