@@ -10,8 +10,6 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 HEADER = "# The versions that were tested; images install these. Written by deploy/pin.py\n"
-    "# The versions the tests ran with; images install exactly these. Written by deploy/pin.py\n"
-)
 TARGET = Path(__file__).parent / "constraints.txt"
 
 

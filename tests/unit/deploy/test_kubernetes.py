@@ -1,0 +1,180 @@
+"""Kubernetes and Ray files against their published schemas."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from ray.autoscaler._private.util import prepare_config, validate_config
+
+VERSION = "1.31"
+OVERLAYS = ("overlays/dev", "overlays/gpu", "job")
+
+# Fields of KubeRay's ray.io/v1 types; no package carries its resource definitions. Pod templates
+# inside are held against the schema of Kubernetes itself.
+CLUSTER_FIELDS = {
+    "rayVersion",
+    "authOptions",
+    "enableInTreeAutoscaling",
+    "autoscalerOptions",
+    "headGroupSpec",
+    "workerGroupSpecs",
+}
+HEAD_FIELDS = {"serviceType", "rayStartParams", "template"}
+WORKER_FIELDS = {
+    "groupName",
+    "replicas",
+    "minReplicas",
+    "maxReplicas",
+    "rayStartParams",
+    "template",
+}
+JOB_FIELDS = {"entrypoint", "submissionMode", "clusterSelector", "activeDeadlineSeconds"}
+
+
+def check(resource: dict[str, Any]) -> None:
+    """Hold the resource against its schema; Ray's own by their fields and pods."""
+    if resource["kind"] == "RayCluster":
+        spec = resource["spec"]
+        assert set(spec) <= CLUSTER_FIELDS
+        assert set(spec["headGroupSpec"]) <= HEAD_FIELDS
+        for group in spec["workerGroupSpecs"]:
+            assert set(group) <= WORKER_FIELDS
+            assert group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
+        for group in [spec["headGroupSpec"], *spec["workerGroupSpecs"]]:
+            assert all(isinstance(value, str) for value in group["rayStartParams"].values())
+            pod = {"apiVersion": "v1", "kind": "Pod", **group["template"]}
+            pod["metadata"] = {"name": "pod", **pod.get("metadata", {})}
+            kubernetes_validate.validate(pod, VERSION, strict=True)
+    elif resource["kind"] == "RayJob":
+        assert set(resource["spec"]) <= JOB_FIELDS
+    else:
+        kubernetes_validate.validate(resource, VERSION, strict=True)
+
+
+def pods(resources: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Specs of all pods that the resources lead to."""
+    found = []
+    for resource in resources:
+        if resource["kind"] in ("Deployment", "Job"):
+            found.append(resource["spec"]["template"]["spec"])
+        elif resource["kind"] == "RayCluster":
+            spec = resource["spec"]
+            for group in [spec["headGroupSpec"], *spec["workerGroupSpecs"]]:
+                found.append(group["template"]["spec"])
+    return found
+
+
+@pytest.fixture(scope="module", params=OVERLAYS)
+def built(root: Path, request: pytest.FixtureRequest) -> list[dict[str, Any]]:
+    """What `kubectl apply -k` would send."""
+    program = shutil.which("kubectl") or shutil.which("kustomize")
+    if program is None:
+        pytest.skip("neither kubectl nor kustomize is installed here")
+    word = "kustomize" if program.endswith("kubectl") else "build"
+    folder = root / "deploy/kuberay" / request.param
+    text = subprocess.check_output([program, word, folder], text=True)
+    return list(yaml.safe_load_all(text))
+
+
+def test_every_resource_fits_its_schema(kubernetes: list[dict[str, Any]]) -> None:
+    kinds = {resource["kind"] for resource in kubernetes}
+    assert kinds >= {"RayCluster", "RayJob", "Deployment", "Service", "Ingress", "Job"}
+    assert "NetworkPolicy" in kinds
+    for resource in kubernetes:
+        check(resource)
+
+
+def test_every_overlay_builds_resources_that_fit_their_schemas(built: list[dict[str, Any]]) -> None:
+    assert built
+    for resource in built:
+        check(resource)
+        if resource["kind"] != "Namespace":
+            assert resource["metadata"]["namespace"] == "groktime"
+
+
+def test_every_pod_is_restricted(kubernetes: list[dict[str, Any]]) -> None:
+    specs = pods(kubernetes)
+    assert len(specs) == 4
+    for spec in specs:
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in spec["containers"]:
+            context = container["securityContext"]
+            assert context["readOnlyRootFilesystem"] is True
+            assert context["allowPrivilegeEscalation"] is False
+            assert context["capabilities"] == {"drop": ["ALL"]}
+            assert "memory" in container["resources"]["limits"]
+
+
+def test_probes_ask_ports_that_the_container_declares(kubernetes: list[dict[str, Any]]) -> None:
+    for spec in pods(kubernetes):
+        for container in spec["containers"]:
+            ports = {str(port["containerPort"]) for port in container.get("ports", ())}
+            for probe in ("readinessProbe", "livenessProbe"):
+                command = container.get(probe, {}).get("exec", {}).get("command")
+                if command:
+                    assert command[0] == "healthcheck"
+                    assert command[1].split(":")[2].split("/")[0] in ports
+
+
+def test_only_the_api_can_be_reached_from_other_namespaces_users(
+    kubernetes: list[dict[str, Any]],
+) -> None:
+    (ingress,) = (r for r in kubernetes if r["kind"] == "Ingress")
+    (service,) = (r for r in kubernetes if r["kind"] == "Service")
+    (deployment,) = (r for r in kubernetes if r["kind"] == "Deployment")
+    (rule,) = ingress["spec"]["rules"]
+    (path,) = rule["http"]["paths"]
+    assert path["backend"]["service"]["name"] == service["metadata"]["name"]
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"].items() <= labels.items()
+    assert ingress["spec"]["tls"]
+
+
+def test_every_pod_is_under_a_policy_that_denies_by_default(
+    kubernetes: list[dict[str, Any]],
+) -> None:
+    policies = {
+        r["metadata"]["name"]: r["spec"] for r in kubernetes if r["kind"] == "NetworkPolicy"
+    }
+    deny = policies["groktime-deny"]
+    assert "ingress" not in deny
+    assert deny["podSelector"]["matchLabels"] == {"app.kubernetes.io/part-of": "groktime"}
+    (cluster,) = (r for r in kubernetes if r["kind"] == "RayCluster")
+    # Kustomize labels the templates it knows, but not those inside Ray's resources.
+    for group in [cluster["spec"]["headGroupSpec"], *cluster["spec"]["workerGroupSpecs"]]:
+        labels = group["template"]["metadata"]["labels"]
+        assert labels["app.kubernetes.io/part-of"] == "groktime"
+
+
+def test_the_gpu_overlay_asks_for_gpus_on_workers_only(built: list[dict[str, Any]]) -> None:
+    clusters = [r["spec"] for r in built if r["kind"] == "RayCluster"]
+    if not clusters or clusters[0]["workerGroupSpecs"][0]["groupName"] != "gpu":
+        pytest.skip("another overlay")
+    (worker,) = clusters[0]["workerGroupSpecs"]
+    container = worker["template"]["spec"]["containers"][0]
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == "1"
+    assert container["image"] == "groktime:cuda"
+    assert {"name": "GROKTIME_DEVICE", "value": "cuda"} in container["env"]
+    assert "GROKTIME_DEVICE" not in str(clusters[0]["headGroupSpec"])
+
+
+@pytest.mark.parametrize("name", ["onpremise", "aws"])
+def test_rays_cluster_launcher_accepts_the_file(root: Path, name: str) -> None:
+    config = yaml.safe_load((root / f"deploy/ray/{name}.yaml").read_text())
+    validate_config(prepare_config(config))
+
+
+@pytest.mark.parametrize("name", ["onpremise", "aws"])
+def test_launched_clusters_need_a_token_and_bind_their_dashboard_to_the_loopback(
+    root: Path, name: str
+) -> None:
+    config = yaml.safe_load((root / f"deploy/ray/{name}.yaml").read_text())
+    assert "--env=RAY_AUTH_MODE=token" in config["docker"]["run_options"]
+    assert "--dashboard-host=127.0.0.1" in config["head_start_ray_commands"][1]

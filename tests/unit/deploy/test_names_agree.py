@@ -1,0 +1,224 @@
+"""Commands, variables, ports and names in the deployment's files are those of the code."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import typer
+import yaml
+from ray.scripts.scripts import cli as ray_cli
+
+from service import cli
+from service.settings import Settings
+from service.suites import load_suite
+
+# Read by Ray and by tools, not by groktime's settings.
+RAY_VARIABLES = {
+    "RAY_AUTH_MODE",
+    "RAY_AUTH_TOKEN",
+    "RAY_AUTH_TOKEN_PATH",
+    "RAY_USAGE_STATS_ENABLED",
+}
+SETTINGS = {f"GROKTIME_{name.upper()}" for name in Settings.model_fields}
+# Of scripts, which look for the environment that groktime is installed in.
+SCRIPT_VARIABLES = {"GROKTIME_VENV", "GROKTIME_TOPOLOGY"}
+
+
+def deployment_files(root: Path) -> list[Path]:
+    files = [root / "docker-compose.yml", *(root / "deploy").rglob("*")]
+    return [path for path in files if path.is_file() and "secrets" not in path.parts]
+
+
+def text_of(path: Path) -> str:
+    return path.read_text(errors="replace")
+
+
+@pytest.fixture(scope="module")
+def groktime() -> click.Command:
+    if not cli.app.registered_commands:
+        cli._mount()
+    return typer.main.get_command(cli.app)
+
+
+def check_words(command: click.Command, words: list[str]) -> None:
+    """Follow the words through the command's tree; every option must be one of its own."""
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        assert words[0] in command.commands, f"{command.name} has no command {words[0]}"
+        command, words = command.commands[words[0]], words[1:]
+    known = {option for parameter in command.params for option in parameter.opts}
+    for word in words:
+        if word.startswith("--"):
+            assert word.partition("=")[0] in known, f"{command.name} has no option {word}"
+
+
+def quoted_commands(root: Path, program: str) -> Iterator[tuple[Path, list[str]]]:
+    """Commands of that program in scripts, comments and documentation."""
+    pattern = re.compile(rf"(?:^|[\s`>]){program} (?=[a-z])([^`#\n|&;<>)]*(?:\\\n[^`#\n|&;<>)]*)*)")
+    for path in deployment_files(root):
+        if path.suffix in (".py", ".json", ".txt", ".sql", ".conf"):
+            continue
+        for match in pattern.finditer(text_of(path)):
+            line = re.sub(r"\\\n", " ", match[1]).replace('"', "")
+            yield path, shlex.split(line)
+
+
+def test_every_groktime_command_in_the_files_exists(root: Path, groktime: click.Command) -> None:
+    found = 0
+    for path, words in quoted_commands(root, "groktime"):
+        if re.fullmatch(r"[a-z]+", words[0]) and words[0] in {"sweep", "serve", "db", "submit"}:
+            check_words(groktime, words)
+            found += 1
+        else:
+            # Prose: "groktime on Kubernetes". A command would be one of the app's.
+            assert not path.name.endswith((".sbatch", "Dockerfile"))
+    assert found >= 5
+
+
+def test_commands_of_containers_exist(
+    compose: dict[str, Any], kubernetes: list[dict[str, Any]], groktime: click.Command
+) -> None:
+    commands = [
+        service["command"] for service in compose["services"].values() if "command" in service
+    ]
+    commands += [
+        container["args"]
+        for resource in kubernetes
+        if resource["kind"] in ("Deployment", "Job")
+        for container in resource["spec"]["template"]["spec"]["containers"]
+    ]
+    checked = 0
+    for program, *words in commands:
+        if program == "groktime":
+            check_words(groktime, words)
+        elif program == "ray":
+            check_words(ray_cli, words)
+        checked += program in ("groktime", "ray")
+    assert checked == 6
+
+
+def test_ray_start_parameters_of_the_cluster_exist(kubernetes: list[dict[str, Any]]) -> None:
+    known = {option for p in ray_cli.commands["start"].params for option in p.opts}
+    (cluster,) = (r["spec"] for r in kubernetes if r["kind"] == "RayCluster")
+    for group in [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]:
+        for name in group["rayStartParams"]:
+            assert f"--{name}" in known
+
+
+@pytest.mark.parametrize("name", ["onpremise", "aws"])
+def test_ray_commands_of_the_launcher_exist(root: Path, name: str) -> None:
+    config = yaml.safe_load((root / f"deploy/ray/{name}.yaml").read_text())
+    for line in [*config["head_start_ray_commands"], *config["worker_start_ray_commands"]]:
+        program, *words = shlex.split(line)
+        assert program == "ray"
+        check_words(ray_cli, words)
+
+
+def test_every_variable_is_a_setting(root: Path) -> None:
+    seen = set()
+    for path in deployment_files(root):
+        for name in re.findall(r"\bGROKTIME_[A-Z_]+\b", text_of(path)):
+            plain = name.removesuffix("_FILE")
+            assert plain in SETTINGS | SCRIPT_VARIABLES, f"{path}: {name}"
+            seen.add(plain)
+    assert {"GROKTIME_DATABASE_URL", "GROKTIME_WRITER_URL", "GROKTIME_READER_URL"} <= seen
+
+
+def test_every_ray_variable_is_a_known_one(root: Path) -> None:
+    for path in deployment_files(root):
+        for name in re.findall(r"\bRAY_(?:AUTH|USAGE)[A-Z_]+\b", text_of(path)):
+            assert name in RAY_VARIABLES, f"{path}: {name}"
+
+
+def test_suites_named_in_the_files_exist(root: Path, compose: dict[str, Any]) -> None:
+    named = {words[1] for _, words in quoted_commands(root, "groktime") if words[0] == "sweep"}
+    named = {name for name in named if re.fullmatch(r"[a-z_-]+", name) and not name.startswith("-")}
+    named.add(compose["services"]["api"]["environment"]["GROKTIME_DEFAULT_SUITE"])
+    assert "central" in named
+    for name in named:
+        load_suite(name)
+
+
+def test_default_values_of_settings_stay_valid(compose: dict[str, Any]) -> None:
+    for name, service in compose["services"].items():
+        given = {
+            key.removeprefix("GROKTIME_").lower(): value
+            for key, value in service.get("environment", {}).items()
+            if key in SETTINGS
+        }
+        assert Settings(**given), name
+
+
+def test_services_speak_to_each_other_on_ports_that_are_open(
+    root: Path, compose: dict[str, Any]
+) -> None:
+    from compose_file import container_ports
+
+    services = compose["services"]
+    texts = [text_of(root / "deploy/make-secrets"), str(compose)]
+    texts += [text_of(path) for path in (root / "deploy/prometheus").iterdir()]
+    texts += [text_of(path) for path in (root / "deploy/grafana/provisioning").rglob("*.yml")]
+    spoken = set()
+    for text in texts:
+        for name, port in re.findall(rf"\b({'|'.join(services)}):(\d+)\b", text):
+            assert int(port) in container_ports(services[name]), f"{name}:{port}"
+            spoken.add((name, int(port)))
+    assert {("postgres", 5432), ("ray-head", 6379), ("ray-head", 8265), ("api", 8000)} <= spoken
+    assert ("prometheus", 9090) in spoken
+
+
+def test_prometheus_finds_rays_metrics_where_ray_exports_them(
+    root: Path, compose: dict[str, Any]
+) -> None:
+    config = yaml.safe_load(text_of(root / "deploy/prometheus/prometheus.yml"))
+    (ray,) = (job for job in config["scrape_configs"] if job["job_name"] == "ray")
+    (found,) = ray["dns_sd_configs"]
+    for name in found["names"]:
+        assert f"--metrics-export-port={found['port']}" in compose["services"][name]["command"]
+
+
+def test_the_api_listens_where_its_port_is_published(compose: dict[str, Any]) -> None:
+    api = compose["services"]["api"]
+    assert api["ports"][0].endswith(f":{api['environment']['GROKTIME_PORT']}")
+
+
+def test_logins_of_the_urls_are_created_with_the_database(root: Path) -> None:
+    urls = re.findall(r"\(url (\w+) (\w+)\)", text_of(root / "deploy/make-secrets"))
+    roles = text_of(root / "deploy/postgres/roles.sql")
+    assert len(urls) == 3
+    for login, password in urls:
+        assert re.search(rf"CREATE ROLE {login} LOGIN PASSWORD :'{password}'", roles)
+        assert f'$SECRETS/{password}"' in roles
+
+
+def test_group_roles_are_those_the_migration_grants_to(root: Path) -> None:
+    from db.roles import GRANTS
+
+    roles = text_of(root / "deploy/postgres/roles.sql")
+    assert set(re.findall(r"CREATE ROLE (\w+) NOLOGIN", roles)) == set(GRANTS)
+
+
+def test_the_image_and_the_files_agree_on_the_user(
+    root: Path, compose: dict[str, Any], kubernetes: list[dict[str, Any]]
+) -> None:
+    dockerfile = text_of(root / "deploy/Dockerfile")
+    assert "USER 10001:10001" in dockerfile
+    for name in ("migrate", "api", "ray-head", "ray-worker"):
+        assert compose["services"][name]["user"] == "10001:10001"
+    for resource in kubernetes:
+        for user in re.findall(r"'runAsUser': (\d+)", str(resource)):
+            assert user == "10001"
+
+
+def test_the_database_url_reaches_kubernetes_by_secret_only(
+    kubernetes: list[dict[str, Any]],
+) -> None:
+    text = str(kubernetes)
+    assert "postgresql://" not in text
+    keys = set(re.findall(r"'secretKeyRef': {'name': 'groktime-urls', 'key': '([\w-]+)'}", text))
+    assert keys == {"database-url", "writer-url", "reader-url", "api-token"}
