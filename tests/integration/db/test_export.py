@@ -1,0 +1,85 @@
+"""An export holds everything, exactly, and explains itself."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from fixtures.curves import record_all
+from fixtures.database import Database
+from fixtures.runs import capacity_spec, claim_all, grok_spec, register, speed_spec
+from sqlalchemy import text
+
+from db.export import export_suite
+from service.errors import InputError, SuiteError
+
+SPECS = [grok_spec(), speed_spec(), capacity_spec()]
+
+
+@pytest.fixture
+def recorded(database: Database) -> Database:
+    record_all(database.engine, claim_all(database.engine, SPECS))
+    register(database.engine, [*SPECS, grok_spec(seed=9)])
+    return database
+
+
+def test_parquet_holds_runs_and_curves_exactly(recorded: Database, tmp_path: Path) -> None:
+    with recorded.engine.connect() as connection:
+        files = export_suite(connection, "little", tmp_path, curves=True)
+        runs = connection.execute(text("SELECT * FROM runs ORDER BY id")).mappings().all()
+        rows = connection.execute(text("SELECT * FROM curve ORDER BY run_id, epoch")).all()
+    assert [file.name for file in files] == ["runs.parquet", "curves.parquet", "dictionary.json"]
+    exported = pq.read_table(tmp_path / "runs.parquet").to_pylist()
+    assert [run["key"] for run in exported] == [run["key"] for run in runs]
+    for mine, theirs in zip(exported, runs, strict=True):
+        assert json.loads(mine.pop("spec")) == theirs["spec"]
+        assert not mine.pop("inherited")
+        for name, value in mine.items():
+            assert value == (
+                pytest.approx(theirs[name], rel=1e-6) if isinstance(value, float) else theirs[name]
+            ), name
+    curves = pq.read_table(tmp_path / "curves.parquet")
+    assert curves.column("epoch").to_pylist() == [row.epoch for row in rows]
+    assert curves.column("val_correct").to_pylist() == [row.val_correct for row in rows]
+
+
+def test_csv_holds_the_same_rows(recorded: Database, tmp_path: Path) -> None:
+    with recorded.engine.connect() as connection:
+        export_suite(connection, "little", tmp_path, file_format="csv", curves=True)
+        count = connection.scalar(text("SELECT count(*) FROM curve"))
+    with open(tmp_path / "curves.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == count
+    assert rows[0]["epoch"] == "1"
+    with open(tmp_path / "runs.csv", newline="") as file:
+        assert len(list(csv.DictReader(file))) == 4
+
+
+def test_the_dictionary_explains_every_column(recorded: Database, tmp_path: Path) -> None:
+    with recorded.engine.connect() as connection:
+        export_suite(connection, "little", tmp_path, curves=True)
+    about = json.loads((tmp_path / "dictionary.json").read_text())
+    for name in ("runs", "curves"):
+        columns = pq.read_schema(tmp_path / f"{name}.parquet").names
+        assert [entry["column"] for entry in about["tables"][name]] == columns
+        assert all(entry["meaning"] for entry in about["tables"][name])
+
+
+def test_an_empty_suite_exports_empty_tables(database: Database, tmp_path: Path) -> None:
+    register(database.engine, [])
+    with database.engine.connect() as connection:
+        export_suite(connection, "little", tmp_path, curves=True)
+    assert pq.read_table(tmp_path / "curves.parquet").num_rows == 0
+
+
+def test_an_export_of_what_does_not_exist_is_refused(database: Database, tmp_path: Path) -> None:
+    with database.engine.connect() as connection:
+        with pytest.raises(SuiteError, match="'nowhere'"):
+            export_suite(connection, "nowhere", tmp_path)
+        register(database.engine, [])
+        with pytest.raises(InputError, match="format: 'xls' is not accepted; parquet or csv"):
+            export_suite(connection, "little", tmp_path, file_format="xls")  # type: ignore[arg-type]
+    assert list(tmp_path.iterdir()) == []
