@@ -14,8 +14,6 @@
 #define TILE_ROWS 3
 #endif
 
-#define OUTER_VECTORS 3 /* at most this many vectors of a gradient's row in registers */
-
 INLINE int padded(int columns) { return (columns + VL - 1) / VL * VL; }
 
 /* A weight of one step: w [rows][columns], its transpose, and its gradient, whose rows are padded
@@ -112,48 +110,59 @@ static void apply_transposed(const Linear *linear, const float *y, float *x, int
 INLINE void outer_tile(const int rows, const int vectors, const float *a, long a_stride,
                        const float *restrict b, long b_step, int panels, float *restrict grad,
                        long step) {
-    vf sum[12][OUTER_VECTORS];
+    vf sum[8][2];
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < vectors; j++) sum[i][j] = *(const vf *)(grad + i * step + j * VL);
     for (int p = 0; p < panels; p++, a += a_stride)
-        for (int lane = 0; lane < LANES; lane++, b += b_step)
+        for (int lane = 0; lane < LANES; lane++, b += b_step) {
+            vf right[2];
+            for (int j = 0; j < vectors; j++) right[j] = *(const vf *)(b + j * VL);
             for (int i = 0; i < rows; i++) {
                 const vf left = splat(a[i * LANES + lane]);
-                for (int j = 0; j < vectors; j++) sum[i][j] += left * *(const vf *)(b + j * VL);
+                for (int j = 0; j < vectors; j++) sum[i][j] += left * right[j];
             }
+        }
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < vectors; j++) *(vf *)(grad + i * step + j * VL) = sum[i][j];
 }
 
-/* All rows of a strip of `vectors` vectors, `height` rows at a time. */
-#define OUTER_STRIP(height, vectors)                                                          \
-    do {                                                                                      \
-        int i = 0;                                                                            \
-        for (; i + (height) <= rows; i += (height))                                           \
-            outer_tile(height, vectors, a + i * LANES, a_stride, b + j, step, panels,         \
-                       grad + i * step + j, step);                                            \
-        for (; i < rows; i++)                                                                 \
-            outer_tile(1, vectors, a + i * LANES, a_stride, b + j, step, panels,              \
-                       grad + i * step + j, step);                                            \
-    } while (0)
+#define OUTER_CASE(n, vectors)                                                      \
+    case n:                                                                         \
+        outer_tile(n, vectors, a + from * LANES, a_stride, b + j, step, panels,     \
+                   grad + from * step + j, step);                                   \
+        break;
 
 /* G += A B^T: the gradient of a weight from that of its output, A in panels, and its input, B
- * with whole columns as padded rows (see to_rows). */
+ * with whole columns as padded rows (see to_rows). Tiles of 6 rows and 2 vectors. */
 static void accumulate_outer(int rows, int columns, const float *a, const float *b, int panels,
                              float *grad) {
     const long a_stride = panel_stride(rows), step = padded(columns);
-    int left = (int)step / VL, j = 0;
-    while (left > 0) {
-        /* Strips of 3 vectors and 4 rows, or 2 and 6: twelve accumulators either way. */
-        const int take = left == 4 || left == 2 ? 2 : left >= 3 ? 3 : 1;
-        if (take == 3)
-            OUTER_STRIP(4, 3);
-        else if (take == 2)
-            OUTER_STRIP(6, 2);
-        else
-            OUTER_STRIP(8, 1);
-        j += take * VL;
-        left -= take;
+    for (int j = 0; j < step; j += 2 * VL) {
+        const int pair = j + 2 * VL <= step, height = pair ? 6 : 8;
+        const int tiles = (rows + height - 1) / height;
+        for (int tile = 0; tile < tiles; tile++) {
+            const long from = (long)rows * tile / tiles, to = (long)rows * (tile + 1) / tiles;
+            if (pair)
+                switch (to - from) {
+                    OUTER_CASE(1, 2)
+                    OUTER_CASE(2, 2)
+                    OUTER_CASE(3, 2)
+                    OUTER_CASE(4, 2)
+                    OUTER_CASE(5, 2)
+                    OUTER_CASE(6, 2)
+                }
+            else
+                switch (to - from) {
+                    OUTER_CASE(1, 1)
+                    OUTER_CASE(2, 1)
+                    OUTER_CASE(3, 1)
+                    OUTER_CASE(4, 1)
+                    OUTER_CASE(5, 1)
+                    OUTER_CASE(6, 1)
+                    OUTER_CASE(7, 1)
+                    OUTER_CASE(8, 1)
+                }
+        }
     }
 }
 
