@@ -1,21 +1,19 @@
-"""Charts by name: which answers a figure is drawn from, and in which form it is given."""
+"""Charts by name: which answers a figure is drawn from."""
 
 from __future__ import annotations
 
-import html
-import json
-import os
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Annotated, Any, Literal
 
+from pydantic import Field
 from sqlalchemy import Connection
 
 from api.problems import ApiError
-from api.queries import LawQuery
+from api.queries import AXES, MAX_INTEGER, LawQuery, fraction_window
 from dashboard.figures.capacity import capacity_curves_figure, capacity_fit_figure
 from dashboard.figures.coverage import coverage_figure
+from dashboard.figures.curves import curves_figure
 from dashboard.figures.delay import delay_figure
 from dashboard.figures.memorisation import (
     memorisation_capacity_figure,
@@ -28,6 +26,7 @@ from service.answers.capacity import capacity
 from service.answers.cell_tests import cell_tests
 from service.answers.coverage import coverage
 from service.answers.crossing import crossing_of
+from service.answers.curves import run_curve
 from service.answers.delay import delay_of
 from service.answers.law import law
 from service.answers.question import Question, put
@@ -35,29 +34,83 @@ from service.answers.regimes import regimes_of
 from service.answers.speeds import speeds_of
 from service.spec import Kind
 
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
-
 Figure = dict[str, Any]
-ChartFormat = Literal["json", "html", "svg", "png"]
+ChartName = Literal[
+    "delay",
+    "capacity",
+    "capacity_fit",
+    "memorisation",
+    "memorisation_inverse",
+    "onset",
+    "residual",
+    "curves",
+    "coverage",
+]
 
-IMAGE_WIDTH, IMAGE_HEIGHT, IMAGE_SCALE = 1000, 600, 2
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+MAX_CURVES = 60
+RunIds = Annotated[
+    list[Annotated[int, Field(ge=1, le=MAX_INTEGER)]], Field(min_length=1, max_length=MAX_CURVES)
+]
 
 
 class ChartQuery(LawQuery):
     """The parameters of the answers a chart shows, and of the chart itself."""
 
-    format: ChartFormat | None = None  # type: ignore[assignment]
-    axis: str = "prime"
-    kind: Kind = "grok"
-    run: list[int] | None = None
-    points: int = 400
+    format: Literal["json", "html", "svg", "png"] | None = Field(  # type: ignore[assignment]
+        None, description="Plotly JSON (default), a page, or a picture"
+    )
+    axis: Literal[("prime", "k_mem", *AXES)] = Field(  # type: ignore[valid-type]
+        "prime", description="residual: the axis it is drawn against"
+    )
+    kind: Kind = Field("grok", description="coverage: which kind of run")
+    run: RunIds | None = Field(None, description="curves: ids of runs, given several times")
+    points: Annotated[int, Field(ge=2, le=20_000)] = Field(
+        400, description="curves: about this many epochs a run"
+    )
 
 
 @dataclass(frozen=True)
 class Chart:
-    """One chart: what it shows, and the figure for a question."""
+    """One chart: how it is drawn, and whether it depends on the suite's revision alone."""
 
-    title: str
     draw: Callable[[Connection, Question, ChartQuery], Figure]
+    by_revision: bool = True
+
+
+def _delay(connection: Connection, question: Question, _query: ChartQuery) -> Figure:
+    """All four answers come from one reading of the cell."""
+    asked = ask(connection, question)
+    c_model = cell_bits(connection, asked)
+    return delay_figure(
+        delay_of(asked), crossing_of(asked, c_model), speeds_of(asked, c_model), regimes_of(asked)
+    )
+
+
+def _coverage(connection: Connection, question: Question, query: ChartQuery) -> Figure:
+    suite, _ = put(connection, question)
+    return coverage_figure(coverage(connection, suite), query.kind)
+
+
+def _curves(connection: Connection, _question: Question, query: ChartQuery) -> Figure:
+    if not query.run:
+        raise ApiError(
+            422, "run: name one run or more", parameter="run", accepted="ids that /runs lists"
+        )
+    return curves_figure([run_curve(connection, run, points=query.points) for run in query.run])
+
+
+CHARTS: dict[str, Chart] = {
+    "delay": Chart(_delay),
+    "capacity": Chart(lambda c, q, _: capacity_curves_figure(capacity(c, q))),
+    "capacity_fit": Chart(lambda c, q, _: capacity_fit_figure(capacity(c, q))),
+    "memorisation": Chart(
+        lambda c, q, asked: memorisation_fraction_figure(law(c, q, fraction_window(asked)))
+    ),
+    "memorisation_inverse": Chart(
+        lambda c, q, asked: memorisation_capacity_figure(law(c, q, fraction_window(asked)))
+    ),
+    "onset": Chart(lambda c, q, _: prediction_figure(cell_tests(c, q))),
+    "residual": Chart(lambda c, q, asked: residual_figure(cell_tests(c, q), asked.axis)),
+    "curves": Chart(_curves, by_revision=False),
+    "coverage": Chart(_coverage, by_revision=False),
+}

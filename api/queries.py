@@ -8,6 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from service.answers.making import Clock, Labels, Method, Units
 from service.answers.question import DEFAULT_LEVEL, Question
+from service.answers.refusals import Refusal
 from service.settings import Settings
 from service.spec import MAX_DEPTH, MAX_PRIME, MAX_WIDTH, Operation, Positions, Split
 
@@ -109,6 +110,19 @@ class LawQuery(AnswerQuery):
 
     f_min: Annotated[float, Field(ge=0, le=1e6)] | None = Field(None, description="window of f")
     f_max: Annotated[float, Field(ge=0, le=1e6)] | None = Field(None, description="window of f")
+
+
+def fraction_window(query: LawQuery) -> tuple[float, float] | None:
+    """The window of capacity fractions that is asked for; None: the suite's."""
+    low, high = query.f_min, query.f_max
+    if low is None and high is None:
+        return None
+    if low is None or high is None:
+        missing = "f_min" if low is None else "f_max"
+        raise Refusal(missing, None, "both ends of a window", "is missing")
+    if low >= high:
+        raise Refusal("f_max", high, f"above {low:g}", f"{high:g} is not above f_min")
+    return low, high
 
 
 class TestsQuery(AnswerQuery):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from fastapi import APIRouter
-from fastapi.responses import FileResponse, HTMLResponse
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import HTMLResponse
+from fastapi.staticfiles import StaticFiles
 
 from api.problems import ApiError
 from dashboard.page import CSP, STATIC_DIR, VIEWS, page
@@ -31,17 +30,16 @@ async def view(name: str) -> HTMLResponse:
     return _page()
 
 
+_files = StaticFiles(directory=STATIC_DIR)
+
+
 @router.get("/static/{path:path}")
-async def static(path: str) -> FileResponse:
-    """A file of the dashboard; nothing outside its folder."""
+async def static(request: Request, path: str) -> Response:
+    """A file of the dashboard, or 304; nothing outside its folder."""
     if "\x00" in path:
         raise ApiError(404, "there is no such file")
-    file = (STATIC_DIR / path).resolve()
-    if not file.is_relative_to(STATIC_DIR.resolve()) or not file.is_file():
-        raise ApiError(404, "there is no such file")
-    return FileResponse(file, headers={"Cache-Control": _lifetime(file)})
-
-
-def _lifetime(file: Path) -> str:
-    """Vendored files never change under one version; the page's own are asked about."""
-    return "public, max-age=86400" if "vendor" in file.parts else "no-cache"
+    response = await _files.get_response(path, request.scope)
+    # Vendored files never change under one version; the page's own are asked about.
+    vendored = path.startswith("vendor/")
+    response.headers["Cache-Control"] = "public, max-age=86400" if vendored else "no-cache"
+    return response

@@ -11,8 +11,7 @@ from sqlalchemy import Connection
 from api import tables
 from api.answering import answered
 from api.examples import CROSSING, twins
-from api.problems import ApiError
-from api.queries import AnswerQuery, LawQuery, TestsQuery
+from api.queries import AnswerQuery, LawQuery, TestsQuery, fraction_window
 from api.tokens import MayRead
 from service.answers.capacity import CapacityAnswer, capacity
 from service.answers.cell_tests import TestsAnswer, cell_tests
@@ -125,19 +124,7 @@ async def get_capacity(request: Request, query: Asked) -> Response:
 )
 async def get_law(request: Request, query: Annotated[LawQuery, Query()]) -> Response:
     """T_mem against f over primes: the exponential law, its rivals and the collapse test."""
-    low, high = query.f_min, query.f_max
-    if (low is None) != (high is None):
-        missing = "f_min" if low is None else "f_max"
-        raise ApiError(422, f"{missing}: a window needs both ends", parameter=missing)
-    window = None if low is None or high is None else (low, high)
-    if window is not None and window[0] >= window[1]:
-        raise ApiError(
-            422,
-            f"f_max: {window[1]:g} is not above f_min",
-            parameter="f_max",
-            value=window[1],
-            accepted=f"above {window[0]:g}",
-        )
+    window = fraction_window(query)
     return await _answer(request, query, "law", lambda c, q: law(c, q, window), tables.law_rows)
 
 
