@@ -23,6 +23,7 @@ from torch import Tensor
 
 from service.spec import TOKENS, ModelSpec
 from workers.model import NORM_EPS, rope_table
+from workers.operators import attend, gated_hidden, rms_norm
 
 Weights = Mapping[str, Tensor]
 
@@ -147,8 +148,6 @@ class Transformer:
         first = torch.arange(layout.vocabulary, device=device)
         prefix = first[:, None].expand(-1, TOKENS)
         self.shared_rows = layout.rows(prefix)[:, : layout.shared]  # [V, f]
-        blocked = torch.ones(TOKENS, TOKENS, dtype=torch.bool, device=device).triu(1)
-        self.causal = torch.zeros(TOKENS, TOKENS, device=device).masked_fill(blocked, -math.inf)
         # Every head turns alike.
         angles = torch.from_numpy(rope_table(self.head_width)).to(torch.float32)
         self.cos, self.sin = angles.repeat(1, 1, self.heads).to(device)  # [4, d / 2]
@@ -233,12 +232,12 @@ class Transformer:
         return shared
 
     def _norm(self, w: Weights, name: str, x: Tensor) -> Tensor:
+        gain = w[f"{name}.weight"]
+        if self.model.norm == "rms":
+            return rms_norm(x, gain)
         shape = (x.shape[0], *[1] * (x.dim() - 2), x.shape[-1])
-        gain = w[f"{name}.weight"].view(shape)
-        if self.model.norm == "layer":
-            normed = F.layer_norm(x, x.shape[-1:], eps=NORM_EPS)
-            return torch.addcmul(w[f"{name}.bias"].view(shape), normed, gain)
-        return F.rms_norm(x, x.shape[-1:], eps=NORM_EPS) * gain
+        normed = F.layer_norm(x, x.shape[-1:], eps=NORM_EPS)
+        return torch.addcmul(w[f"{name}.bias"].view(shape), normed, gain.view(shape))
 
     def _project(
         self, w: Weights, layer: int, x: Tensor, positions: slice
@@ -258,10 +257,8 @@ class Transformer:
 
     def _attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Causal attention of the last I of J positions: [M, N, I, d] from [M, N, J, d]."""
-        queries, keys = q.shape[2], k.shape[2]
-        scores = self._split(q * self.scale) @ self._split(k).mT  # [M, N, H, I, J]
-        weights = (scores + self.causal[keys - queries : keys, :keys]).softmax(dim=-1)
-        return (weights @ self._split(v)).transpose(2, 3).flatten(-2)
+        q, k, v = self._split(q * self.scale), self._split(k), self._split(v)  # [M, N, H, ·, e]
+        return attend(q, k, v, causal=True).transpose(2, 3).flatten(-2)
 
     def _attend_last(self, w: Weights, normed: Tensor) -> Tensor:
         """Attention of the last position alone, [M, B, 1, d] from all positions [M, B, 4, d]."""
@@ -271,11 +268,11 @@ class Transformer:
         if self.model.positions == "rope":
             q = rotate(q, self.cos[-1], self.sin[-1])
             k = rotate(linear(normed, wk), self.cos, self.sin)
-            scores = self._split(q[:, :, None]) @ self._split(k).mT  # [M, B, H, 1, 4]
-            scores = scores[..., 0, :]
+            values = normed[:, :, None].expand(-1, -1, self.heads, -1, -1)
+            context = attend(self._split(q[:, :, None]), self._split(k), values, causal=True)
+            context = context[..., 0, :]  # [M, B, H, d]
         else:
-            scores = self._per_head(q, wk) @ normed.mT  # [M, B, H, 4]
-        context = scores.softmax(dim=-1) @ normed  # [M, B, H, d]
+            context = attend(self._per_head(q, wk), normed, normed, causal=False)
         if self.heads == 1:
             return linear(context, wv)
         return torch.einsum("mbhd,mhed->mbhe", context, self._by_head(wv)).flatten(-2)[:, :, None]
@@ -304,11 +301,13 @@ class Transformer:
     def _hidden(self, w: Weights, layer: int, x: Tensor) -> Tensor:
         """The FFN's hidden units before dropout, [M, N, n, 4d]."""
         name = f"layers.{layer}.ff"
+        w1 = w[f"{name}.w1.weight"]
+        gated = self.model.ffn == "gated"
+        if gated and self.model.norm == "rms":
+            return gated_hidden(x, w[f"{name}.norm.weight"], w1, w[f"{name}.w3.weight"])
         normed = self._norm(w, f"{name}.norm", x)
-        hidden = F.silu(linear(normed, w[f"{name}.w1.weight"]))
-        if self.model.ffn == "gated":
-            hidden = hidden * linear(normed, w[f"{name}.w3.weight"])
-        return hidden
+        hidden = F.silu(linear(normed, w1))
+        return hidden * linear(normed, w[f"{name}.w3.weight"]) if gated else hidden
 
     def _w2(self, w: Weights, layer: int, hidden: Tensor, masks: Masks | None) -> Tensor:
         weight = w[f"layers.{layer}.ff.w2.weight"]
@@ -337,6 +336,5 @@ class MLP:
         weight = w["mlp.w2.weight"]
         if masks is not None:
             hidden, weight = hidden * masks.hidden[0][:, :, 0], weight * masks.scale
-        gain = w["norm.weight"][:, None]
-        y = F.rms_norm(linear(hidden, weight), gain.shape[-1:], eps=NORM_EPS) * gain
+        y = rms_norm(linear(hidden, weight), w["norm.weight"])
         return linear(y, w["out.weight"])

@@ -23,7 +23,14 @@ from workers.slab import Slab
 from workers.stack import METRICS, State, check_stack
 from workers.tasks import Dataset, make_dataset
 
-_SOURCES = ("device_streams.py", "forward.py", "adamw.py", "slab.py", "torch_engine.py")
+_SOURCES = (
+    "device_streams.py",
+    "forward.py",
+    "operators.py",
+    "adamw.py",
+    "slab.py",
+    "torch_engine.py",
+)
 
 
 def torch_fingerprint(device: torch.device, *, compile: bool = False) -> str:

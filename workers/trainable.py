@@ -1,0 +1,155 @@
+"""What runs on a Ray worker: a Tune trainable that claims a bundle's runs and trains them.
+
+Tune only schedules. It hears of a stack when it is trained, and a trial that is retried or
+reused starts from what the database and the checkpoints say, never from memory.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import SecretStr
+from ray import tune
+from sqlalchemy import Engine as Database
+from sqlalchemy import text
+
+from db.abandoning import abandon
+from db.claims import Claim, claim
+from db.engine import connect
+from db.recorder import Recorder
+from db.registering import spec_from_json
+from service.errors import ConfigurationError, DatabaseError
+from service.settings import Settings
+from service.spec import RunSpec
+from workers.checkpoints import CheckpointStore
+from workers.devices import max_stack
+from workers.engines import Engine, engine_fingerprint
+from workers.training import train
+
+log = logging.getLogger(__name__)
+
+SPECS = "SELECT id, spec FROM runs WHERE id = ANY(:ids) AND closed_at IS NULL"
+
+
+@dataclass(frozen=True)
+class WorkerOrders:
+    """What a worker must know beside its bundle; the URL's password is not shown."""
+
+    database_url: SecretStr
+    checkpoints: str
+    checkpoint_seconds: float
+    lease_seconds: float
+    device: str
+    engine: Engine
+
+    @classmethod
+    def of(cls, settings: Settings, database_url: str, device: str) -> WorkerOrders:
+        """Orders for workers that write with the writer's URL where settings name one."""
+        return cls(
+            settings.writer_url or SecretStr(database_url),
+            str(settings.checkpoint_dir),
+            settings.checkpoint_seconds,
+            settings.lease_seconds,
+            device,
+            settings.engine,
+        )
+
+
+class BundleTrainable(tune.Trainable):
+    """One trial is one bundle; one step is one of its stacks."""
+
+    def setup(self, config: dict[str, Any], orders: WorkerOrders | None = None) -> None:
+        assert orders is not None, "orders come by tune.with_parameters"
+        self._orders = orders
+        self._database: Database | None = None
+        self._store = CheckpointStore(orders.checkpoints)
+        self.reset_config(config)
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Take the next bundle; nothing but the database connection is carried over."""
+        bundle = new_config["bundle"]
+        self._name: str = bundle["name"]
+        self._stacks: list[list[int]] = [list(ids) for ids in bundle["stacks"]]
+        self._fresh = True
+        return True
+
+    def step(self) -> dict[str, Any]:
+        """Train the next stack. What no retry can mend is reported instead of raised."""
+        try:
+            database = self._connected()
+            if self._fresh:
+                # An earlier try of this bundle is over, or Ray would not have begun another.
+                abandon(database, f"{self._name}@")
+                self._fresh = False
+            seconds = self._train(database, self._stacks.pop(0))
+        except (DatabaseError, ConfigurationError) as problem:
+            return {"refused": str(problem), "done": True}
+        return {"training_seconds": seconds, "done": not self._stacks}
+
+    def cleanup(self) -> None:
+        if self._database is not None:
+            self._database.dispose()
+
+    def _connected(self) -> Database:
+        if self._database is None:
+            self._database = connect(self._orders.database_url, "writer", pool_size=2)
+        return self._database
+
+    def _train(self, database: Database, ids: Sequence[int]) -> float:
+        """Train the open runs among these; returns the seconds spent in training."""
+        specs = open_specs(database, ids)
+        seconds = 0.0
+        for part in self._parts(specs):
+            claims = self._claimed(database, part)
+            if claims:
+                seconds += self._train_claims(database, claims)
+        return seconds
+
+    def _parts(self, specs: dict[int, RunSpec]) -> Iterator[dict[int, RunSpec]]:
+        """The stack cut to what the device can hold now."""
+        if not specs:
+            return
+        items = list(specs.items())
+        most = max_stack(items[0][1], self._orders.device)
+        for first in range(0, len(items), most):
+            yield dict(items[first : first + most])
+
+    def _claimed(self, database: Database, specs: dict[int, RunSpec]) -> list[Claim]:
+        """Lease the runs, each from the newest checkpoint this engine can go on from."""
+        orders = self._orders
+        usable = {
+            run_id: self._store.epochs(
+                spec.key, engine_fingerprint(spec, engine=orders.engine, device=orders.device)
+            )
+            for run_id, spec in specs.items()
+        }
+        owner = f"{self._name}@{socket.gethostname()}:{os.getpid()}"
+        return claim(database, list(specs), owner, orders.lease_seconds, usable)
+
+    def _train_claims(self, database: Database, claims: Sequence[Claim]) -> float:
+        orders = self._orders
+        begin = time.monotonic()
+        with Recorder(database, claims, lease_seconds=orders.lease_seconds) as recorder:
+            train(
+                [claimed.spec for claimed in claims],
+                recorder,
+                device=orders.device,
+                engine=orders.engine,
+                checkpoints=self._store,
+                resume_epochs=[claimed.resume_epoch for claimed in claims],
+                checkpoint_seconds=orders.checkpoint_seconds,
+            )
+        return time.monotonic() - begin
+
+
+def open_specs(database: Database, ids: Sequence[int]) -> dict[int, RunSpec]:
+    """Specs of the runs that are not closed, in the order asked."""
+    with database.connect() as connection:
+        found = {row.id: row.spec for row in connection.execute(text(SPECS), {"ids": list(ids)})}
+    return {run_id: spec_from_json(found[run_id]) for run_id in ids if run_id in found}
