@@ -70,16 +70,13 @@ def pods(resources: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.fixture(scope="module", params=OVERLAYS)
-def built(root: Path, request: pytest.FixtureRequest) -> list[dict[str, Any]]:
+def built(folder: Path) -> list[dict[str, Any]]:
     """What `kubectl apply -k` would send."""
     program = shutil.which("kubectl") or shutil.which("kustomize")
     if program is None:
         pytest.skip("neither kubectl nor kustomize is installed here")
     word = "kustomize" if program.endswith("kubectl") else "build"
-    folder = root / "deploy/kuberay" / request.param
-    text = subprocess.check_output([program, word, folder], text=True)
-    return list(yaml.safe_load_all(text))
+    return list(yaml.safe_load_all(subprocess.check_output([program, word, folder], text=True)))
 
 
 def test_every_resource_fits_its_schema(kubernetes: list[dict[str, Any]]) -> None:
@@ -90,9 +87,11 @@ def test_every_resource_fits_its_schema(kubernetes: list[dict[str, Any]]) -> Non
         check(resource)
 
 
-def test_every_overlay_builds_resources_that_fit_their_schemas(built: list[dict[str, Any]]) -> None:
-    assert built
-    for resource in built:
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_every_overlay_builds_resources_that_fit_their_schemas(root: Path, overlay: str) -> None:
+    resources = built(root / "deploy/kuberay" / overlay)
+    assert resources
+    for resource in resources:
         check(resource)
         if resource["kind"] != "Namespace":
             assert resource["metadata"]["namespace"] == "groktime"
@@ -153,16 +152,15 @@ def test_every_pod_is_under_a_policy_that_denies_by_default(
         assert labels["app.kubernetes.io/part-of"] == "groktime"
 
 
-def test_the_gpu_overlay_asks_for_gpus_on_workers_only(built: list[dict[str, Any]]) -> None:
-    clusters = [r["spec"] for r in built if r["kind"] == "RayCluster"]
-    if not clusters or clusters[0]["workerGroupSpecs"][0]["groupName"] != "gpu":
-        pytest.skip("another overlay")
-    (worker,) = clusters[0]["workerGroupSpecs"]
+def test_the_gpu_overlay_asks_for_gpus_on_workers_only(root: Path) -> None:
+    resources = built(root / "deploy/kuberay/overlays/gpu")
+    (cluster,) = (r["spec"] for r in resources if r["kind"] == "RayCluster")
+    (worker,) = cluster["workerGroupSpecs"]
     container = worker["template"]["spec"]["containers"][0]
     assert container["resources"]["limits"]["nvidia.com/gpu"] == "1"
     assert container["image"] == "groktime:cuda"
     assert {"name": "GROKTIME_DEVICE", "value": "cuda"} in container["env"]
-    assert "GROKTIME_DEVICE" not in str(clusters[0]["headGroupSpec"])
+    assert "GROKTIME_DEVICE" not in str(cluster["headGroupSpec"])
 
 
 @pytest.mark.parametrize("name", ["onpremise", "aws"])

@@ -136,8 +136,12 @@ def test_every_ray_variable_is_a_known_one(root: Path) -> None:
 
 
 def test_suites_named_in_the_files_exist(root: Path, compose: dict[str, Any]) -> None:
-    named = {words[1] for _, words in quoted_commands(root, "groktime") if words[0] == "sweep"}
-    named = {name for name in named if re.fullmatch(r"[a-z_-]+", name) and not name.startswith("-")}
+    quoted = [
+        words[1]
+        for _, words in quoted_commands(root, "groktime")
+        if words[0:1] == ["sweep"] and words[1:]
+    ]
+    named = {word for word in quoted if re.fullmatch(r"[a-z][a-z_-]+", word)}
     named.add(compose["services"]["api"]["environment"]["GROKTIME_DEFAULT_SUITE"])
     assert "central" in named
     for name in named:
@@ -165,7 +169,7 @@ def test_services_speak_to_each_other_on_ports_that_are_open(
     texts += [text_of(path) for path in (root / "deploy/grafana/provisioning").rglob("*.yml")]
     spoken = set()
     for text in texts:
-        for name, port in re.findall(rf"\b({'|'.join(services)}):(\d+)\b", text):
+        for name, port in re.findall(rf"\b({'|'.join(services)}):(\d{{4,5}})\b", text):
             assert int(port) in container_ports(services[name]), f"{name}:{port}"
             spoken.add((name, int(port)))
     assert {("postgres", 5432), ("ray-head", 6379), ("ray-head", 8265), ("api", 8000)} <= spoken
