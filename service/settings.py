@@ -82,6 +82,11 @@ class Settings(BaseSettings):
         return value
 
     @property
+    def embedded(self) -> bool:
+        """True when no URL names a server, so that the embedded one is used."""
+        return not (self.database_url or self.writer_url or self.reader_url)
+
+    @property
     def checkpoint_dir(self) -> Path:
         return self.checkpoints or self.home / "checkpoints"
 

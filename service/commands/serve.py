@@ -33,7 +33,7 @@ def serve(
 
     settings = get_settings()
     bind = host or settings.host
-    if settings.database_url is None:
+    if settings.embedded:
         _start_embedded()
     if workers > 1 and (port if port is not None else settings.port) == 0:
         raise ConfigurationError("port = 0 needs --workers 1: workers share one known port")
