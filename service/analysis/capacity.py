@@ -6,13 +6,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import stats
+from scipy.special import stdtrit
 
 from service.analysis.inputs import CapacityRuns, FloatArray, Method, check_method
 from service.errors import AnalysisError
 
 PAPER_C_MODEL = 2.16  # bits per parameter, as the paper prints it
 SAG = 0.05  # a curve that ends this share below its maximum is sagging
+
+SOFTNESS = 0.01  # residuals beyond this share of the curve's height count linearly
+GRID = 33  # points per side of the search grid
+ZOOMS = 8  # each narrows it eightfold
 
 Source = Literal["fitted", "matched_suite", "paper"]
 
@@ -185,30 +190,35 @@ def _hinge(
     """
     peak = max(float(bits.max()), 1.0)
     x, y = complexity / peak, bits / peak
-
-    def residual(theta: FloatArray) -> FloatArray:
-        return np.asarray(np.minimum(theta[0] * x, theta[1]) - y, dtype=np.float64)
-
-    best = None
-    for start in (float(np.median(y)), 1.0, 1.0 - SAG):
-        fit = optimize.least_squares(
-            residual,
-            [0.95, max(start, 1e-3)],
-            bounds=([0.0, 0.0], [1.0, 2.0 + float(x.max())]),
-            loss="soft_l1",
-            f_scale=0.01,
-        )
-        if best is None or fit.cost < best.cost:
-            best = fit
-    assert best is not None
-    slope, cap = float(best.x[0]), float(best.x[1])
+    slope, cap = _least_soft_l1(x, y)
     on_plateau = slope * x >= cap
     count = int(on_plateau.sum())
     if count < 2:
         return slope, cap * peak, None
     spread = float(np.sqrt(np.sum((y[on_plateau] - cap) ** 2) / (count - 1)))
-    half = float(stats.t.ppf(0.5 + level / 2, count - 1)) * spread / np.sqrt(count)
+    half = float(stdtrit(count - 1, 0.5 + level / 2)) * spread / np.sqrt(count)
     return slope, cap * peak, float(half * peak)
+
+
+def _least_soft_l1(x: FloatArray, y: FloatArray) -> tuple[float, float]:
+    """(s, Cap) minimising Σ 2(√(1 + (r/δ)²) − 1), r = min(s·x, Cap) − y.
+
+    The cost has a kink and may have several valleys, so it is searched on a grid that zooms
+    in on its best point instead of following a gradient.
+    """
+    s_low, s_high, cap_low, cap_high = 0.0, 1.0, 0.0, 1.2
+    slope, cap = 1.0, 1.0
+    for _ in range(ZOOMS):
+        slopes = np.linspace(s_low, s_high, GRID)
+        caps = np.linspace(cap_low, cap_high, GRID)
+        fitted = np.minimum(slopes[:, None, None] * x, caps[None, :, None])
+        cost = np.sqrt(1 + ((fitted - y) / SOFTNESS) ** 2).sum(axis=2)
+        i, j = np.unravel_index(int(np.argmin(cost)), cost.shape)
+        slope, cap = float(slopes[i]), float(caps[j])
+        s_step, cap_step = slopes[1] - slopes[0], caps[1] - caps[0]
+        s_low, s_high = max(slope - 2 * s_step, 0.0), min(slope + 2 * s_step, 1.0)
+        cap_low, cap_high = cap - 2 * cap_step, cap + 2 * cap_step
+    return slope, cap
 
 
 Bounds = tuple[float | None, float | None]

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize, stats
-from scipy.special import expit, log_expit
+from scipy import optimize
+from scipy.special import expit, log_expit, ndtri
 
 from service.analysis.inputs import FloatArray
 
@@ -74,7 +74,7 @@ def midpoint_interval(fit: FirthFit, data: Grouped, level: float) -> tuple[float
     best = float(
         penalised_log_likelihood(np.array([-slope * middle]), np.array([slope]), scaled)[0]
     )
-    drop = 0.5 * float(stats.chi2.ppf(level, 1))
+    drop = 0.5 * float(ndtri(0.5 + level / 2)) ** 2  # ½ χ²₁(level)
 
     def excess(c: float) -> float:
         return best - _profile(c, slope, scaled) - drop

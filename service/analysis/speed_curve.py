@@ -9,9 +9,9 @@ import numpy as np
 from service.analysis.inputs import FirstPassages, FloatArray, IntArray
 from service.analysis.survival import (
     CountArray,
+    KaplanMeier,
     censoring_times,
     log_median_under_weights,
-    median_survival,
 )
 
 
@@ -48,7 +48,7 @@ def kaplan_meier_curve(runs: FirstPassages) -> SpeedCurve:
     """The robust centre: the Kaplan–Meier median over seeds at each width."""
     width, params, members = _by_width(runs)
     time, event = censoring_times(runs), ~np.isnan(runs.epoch)
-    centre = [median_survival(time[m], event[m]) for m in members]
+    centre = [KaplanMeier.of(time[m], event[m]).median() for m in members]
     return SpeedCurve(width, params, np.array(centre, dtype=np.float64))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from service.analysis.inputs import FirstPassages, Units
-from service.analysis.survival import censoring_times, median_interval, restricted_mean
+from service.analysis.survival import KaplanMeier, censoring_times
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,8 @@ def speeds(
         here = np.flatnonzero(runs.params == params)
         here = here[np.argsort(runs.seed[here])]
         reached = runs.epoch[here][event[here]]
-        middle = median_interval(time[here], event[here], level)
+        curve = KaplanMeier.of(time[here], event[here])
+        middle = curve.median_interval(level)
         width = int(runs.width[here[0]])
         open_ended = ~event[here]
         rows.append(
@@ -86,7 +87,7 @@ def speeds(
                 median=middle.estimate,
                 low=middle.low,
                 high=middle.high,
-                restricted_mean=restricted_mean(time[here], event[here], limit),
+                restricted_mean=curve.restricted_mean(limit),
                 n_reached=len(reached),
                 n_censored=int(np.sum(open_ended & ~runs.diverged[here])),
                 n_diverged=int(np.sum(open_ended & runs.diverged[here])),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy.special import ndtri
 
 from service.analysis.inputs import BoolArray, FirstPassages, FloatArray, IntArray
 
@@ -32,25 +34,96 @@ def risk_order(time: FloatArray, event: BoolArray) -> IntArray:
     return np.lexsort((~event, time)).astype(np.int64)
 
 
-def kaplan_meier(time: FloatArray, event: BoolArray) -> tuple[FloatArray, FloatArray]:
-    """Event times and the survival S just after each: S(t) = Π (1 − d_i / r_i).
+@dataclass(frozen=True)
+class MedianInterval:
+    """A Kaplan–Meier median with its Brookmeyer–Crowley interval; +inf = not reached."""
 
+    estimate: float
+    low: float
+    high: float
+    level: float
+
+
+@dataclass(frozen=True)
+class KaplanMeier:
+    """The product-limit curve S(t) = Π (1 − d_i / r_i), as it stands after each event time.
+
+    `greenwood` is Σ d_i / (r_i (r_i − d_i)), the variance of log S; inf once S is 0.
     Kaplan & Meier (1958), J. Am. Stat. Assoc. 53, 457.
     """
-    at = np.unique(time[event])
-    at_risk = np.array([np.sum(time >= t) for t in at], dtype=np.float64)
-    deaths = np.array([np.sum((time == t) & event) for t in at], dtype=np.float64)
-    return at, np.asarray(np.cumprod(1.0 - deaths / at_risk), dtype=np.float64)
 
+    at: tuple[float, ...]
+    survival: tuple[float, ...]
+    greenwood: tuple[float, ...]
 
-def median_survival(time: FloatArray, event: BoolArray) -> float:
-    """Kaplan–Meier median, +inf when it is not reached.
+    @classmethod
+    def of(cls, time: FloatArray, event: BoolArray) -> KaplanMeier:
+        """The curve of a handful of runs; plain numbers, as arrays of ten cost more."""
+        order = risk_order(time, event)
+        pairs = list(zip(time[order].tolist(), event[order].tolist(), strict=True))
+        at: list[float] = []
+        survival: list[float] = []
+        greenwood: list[float] = []
+        s, g, i = 1.0, 0.0, 0
+        while i < len(pairs):
+            t, is_event = pairs[i]
+            at_risk, deaths = len(pairs) - i, 0
+            while i < len(pairs) and pairs[i] == (t, True):
+                deaths, i = deaths + 1, i + 1
+            if not is_event:
+                i += 1
+                continue
+            s *= 1.0 - deaths / at_risk
+            g = g + deaths / (at_risk * (at_risk - deaths)) if at_risk > deaths else math.inf
+            at.append(t)
+            survival.append(s)
+            greenwood.append(g)
+        return cls(tuple(at), tuple(survival), tuple(greenwood))
 
-    Where S is flat at exactly 1/2 the midpoint of the flat stretch is taken (so uncensored
-    data give the ordinary median); a stretch that no later event ends is not reached.
-    """
-    once = np.ones((len(time), 1), dtype=np.uint8)
-    return float(median_under_weights(time, event, once)[0])
+    def median(self) -> float:
+        """The median, +inf when it is not reached.
+
+        Where S is flat at exactly 1/2 the midpoint of the flat stretch is taken (so uncensored
+        data give the ordinary median); a stretch that no later event ends is not reached.
+        """
+        low = self._first(lambda s: s <= 0.5 + HALF_TOLERANCE)
+        high = self._first(lambda s: s < 0.5 - HALF_TOLERANCE)
+        return 0.5 * (low + high)
+
+    def median_interval(self, level: float = 0.95) -> MedianInterval:
+        """The median with the interval of Brookmeyer & Crowley (1982), log-log transform.
+
+        It holds the times t at which S(t) = 1/2 is not rejected, with Greenwood's variance on
+        the scale log(−log S), as R's survfit(conf.type = "log-log").
+        """
+        z = float(ndtri(0.5 + level / 2))
+        low = high = math.inf
+        for t, s, g in zip(self.at, self.survival, self.greenwood, strict=True):
+            half = 0.0 if s <= 0 else z * math.sqrt(g) / abs(math.log(s))
+            lower = s ** math.exp(half) if s > 0 else 0.0
+            upper = s ** math.exp(-half) if s > 0 else 0.0
+            low = min(low, t) if lower <= 0.5 + HALF_TOLERANCE else low
+            high = min(high, t) if upper <= 0.5 + HALF_TOLERANCE else high
+        return MedianInterval(self.median(), low, high, level)
+
+    def restricted_mean(self, horizon: float) -> float:
+        """∫₀^horizon S(t) dt, in the units of time.
+
+        For information beside a median: it depends on the horizon, so it never decides a
+        crossing. Beyond the last observation S is carried on at its last value (Gill's tail),
+        so a censored run is worth at least what it was worth as an event.
+        """
+        area, since, s = 0.0, 0.0, 1.0
+        for t, after in zip(self.at, self.survival, strict=True):
+            if t >= horizon:
+                break
+            area, since, s = area + s * (t - since), t, after
+        return area + s * (horizon - since)
+
+    def _first(self, holds: Callable[[float], bool]) -> float:
+        """The first event time after which S satisfies a condition, +inf if none."""
+        found = (t for t, s in zip(self.at, self.survival, strict=True) if holds(s))
+        return next(found, math.inf)
 
 
 def median_under_weights(time: FloatArray, event: BoolArray, weights: CountArray) -> FloatArray:
@@ -134,58 +207,3 @@ def _middle_by_product(
             high += (survival >= 0.5 - HALF_TOLERANCE).view(np.uint8)
         at_risk -= row
     return low, high
-
-
-def restricted_mean(time: FloatArray, event: BoolArray, horizon: float) -> float:
-    """Restricted mean ∫₀^horizon S(t) dt, in the units of `time`.
-
-    For information beside a median: it depends on the horizon, so it never decides a crossing.
-    Beyond the last observation S is carried on at its last value (Gill's tail), so a censored
-    run is worth at least what it was worth as an event.
-    """
-    at, survival = kaplan_meier(time, event)
-    inside = at < horizon
-    edges = np.concatenate([[0.0], at[inside], [horizon]])
-    heights = np.concatenate([[1.0], survival[inside]])
-    return float(np.sum(np.diff(edges) * heights))
-
-
-@dataclass(frozen=True)
-class MedianInterval:
-    """A Kaplan–Meier median with its Brookmeyer–Crowley interval; +inf = not reached."""
-
-    estimate: float
-    low: float
-    high: float
-    level: float
-
-
-def median_interval(time: FloatArray, event: BoolArray, level: float = 0.95) -> MedianInterval:
-    """Kaplan–Meier median with the interval of Brookmeyer & Crowley (1982), log-log transform.
-
-    The interval holds the times t at which S(t) = 1/2 is not rejected, with Greenwood's
-    variance on the scale log(−log S), as R's survfit(conf.type = "log-log").
-    """
-    estimate = median_survival(time, event)
-    at, survival = kaplan_meier(time, event)
-    if len(at) == 0:
-        return MedianInterval(estimate, np.inf, np.inf, level)
-    at_risk = np.array([np.sum(time >= t) for t in at], dtype=np.float64)
-    deaths = np.array([np.sum((time == t) & event) for t in at], dtype=np.float64)
-    z = float(stats.norm.ppf(0.5 + level / 2))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        greenwood = np.cumsum(deaths / (at_risk * (at_risk - deaths)))
-        loglog = np.log(-np.log(survival))
-        half = z * np.sqrt(greenwood) / np.abs(np.log(survival))
-        lower_band = np.exp(-np.exp(loglog + half))
-        upper_band = np.exp(-np.exp(loglog - half))
-    lower_band = np.where(survival <= 0, 0.0, lower_band)
-    upper_band = np.where(survival <= 0, 0.0, upper_band)
-    low = _first_below_half(at, lower_band)
-    high = _first_below_half(at, upper_band)
-    return MedianInterval(estimate, low, high, level)
-
-
-def _first_below_half(at: FloatArray, band: FloatArray) -> float:
-    below = np.flatnonzero(band <= 0.5 + HALF_TOLERANCE)
-    return float(at[below[0]]) if len(below) else float(np.inf)

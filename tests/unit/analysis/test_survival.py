@@ -8,14 +8,7 @@ from scipy import stats
 from statsmodels.duration.survfunc import SurvfuncRight
 
 from service.analysis.inputs import FirstPassages
-from service.analysis.survival import (
-    censoring_times,
-    kaplan_meier,
-    median_interval,
-    median_survival,
-    median_under_weights,
-    restricted_mean,
-)
+from service.analysis.survival import KaplanMeier, censoring_times, median_under_weights
 
 # Remission times (weeks) of the 6-MP arm in Freireich et al. (1963), the textbook example.
 SIX_MP = [6, 6, 6, 7, 10, 13, 16, 22, 23, 6, 9, 10, 11, 17, 19, 20, 25, 32, 32, 34, 35]
@@ -32,15 +25,15 @@ observations = st.lists(
 
 
 def test_textbook_survival_curve() -> None:
-    at, survival = kaplan_meier(*arrays(SIX_MP, SIX_MP_EVENT))
-    assert at.tolist() == [6, 7, 10, 13, 16, 22, 23]
+    curve = KaplanMeier.of(*arrays(SIX_MP, SIX_MP_EVENT))
+    assert curve.at == (6, 7, 10, 13, 16, 22, 23)
     published = [0.8571, 0.8067, 0.7529, 0.6902, 0.6275, 0.5378, 0.4482]
-    assert survival == pytest.approx(published, abs=5e-5)
+    assert curve.survival == pytest.approx(published, abs=5e-5)
 
 
 def test_textbook_median_with_its_interval() -> None:
     # R: survfit(Surv(time, status) ~ 1, conf.type = "log-log") prints 23, 13, NA.
-    middle = median_interval(*arrays(SIX_MP, SIX_MP_EVENT))
+    middle = KaplanMeier.of(*arrays(SIX_MP, SIX_MP_EVENT)).median_interval()
     assert (middle.estimate, middle.low, middle.high) == (23.0, 13.0, np.inf)
 
 
@@ -48,9 +41,9 @@ def test_textbook_median_with_its_interval() -> None:
 def test_survival_agrees_with_scipy(data: tuple[np.ndarray, np.ndarray]) -> None:
     time, event = data
     censored = stats.CensoredData(uncensored=time[event], right=time[~event])
-    at, survival = kaplan_meier(time, event)
+    curve = KaplanMeier.of(time, event)
     reference = stats.ecdf(censored).sf
-    assert survival == pytest.approx(reference.evaluate(at))
+    assert curve.survival == pytest.approx(reference.evaluate(np.array(curve.at)))
 
 
 @given(observations)
@@ -58,27 +51,29 @@ def test_median_agrees_with_statsmodels_except_on_flat_halves(
     data: tuple[np.ndarray, np.ndarray],
 ) -> None:
     time, event = data
-    _, survival = kaplan_meier(time, event)
+    survival = np.array(KaplanMeier.of(time, event).survival)
     if np.any(np.abs(survival - 0.5) < 1e-9) or not np.any(event):
         return
     reference = SurvfuncRight(time, event).quantile(0.5)
     expected = np.inf if np.isnan(reference) else reference
-    assert median_survival(time, event) == expected
+    assert KaplanMeier.of(time, event).median() == expected
 
 
 @given(st.lists(st.integers(1, 50).map(float), min_size=1, max_size=20))
 def test_without_censoring_it_is_the_ordinary_median(times: list[float]) -> None:
     time, event = arrays(times, [True] * len(times))
-    assert median_survival(time, event) == np.median(times)
+    assert KaplanMeier.of(time, event).median() == np.median(times)
 
 
 def test_half_reached_and_half_censored_at_the_cap_is_not_reached() -> None:
-    assert median_survival(*arrays([100, 200, 500, 500], [True, True, False, False])) == np.inf
+    assert (
+        KaplanMeier.of(*arrays([100, 200, 500, 500], [True, True, False, False])).median() == np.inf
+    )
 
 
 def test_a_majority_reached_is_reached() -> None:
     time, event = arrays([100, 200, 300, 500], [True, True, True, False])
-    assert median_survival(time, event) == 250
+    assert KaplanMeier.of(time, event).median() == 250
 
 
 @given(observations, st.randoms(use_true_random=False))
@@ -89,7 +84,7 @@ def test_weights_are_repetitions(data: tuple[np.ndarray, np.ndarray], random: ob
     if counts.sum() == 0:
         assert np.isnan(weighted)
         return
-    repeated = median_survival(np.repeat(time, counts), np.repeat(event, counts))
+    repeated = KaplanMeier.of(np.repeat(time, counts), np.repeat(event, counts)).median()
     assert weighted == repeated
 
 
@@ -104,10 +99,12 @@ def test_restricted_mean_agrees_with_the_integral(
     data: tuple[np.ndarray, np.ndarray], horizon: int
 ) -> None:
     time, event = data
-    at, survival = kaplan_meier(time, event)
+    curve = KaplanMeier.of(time, event)
     fine = np.arange(0, horizon, 1.0)  # S is constant between integers here
-    heights = np.concatenate([[1.0], survival])[np.searchsorted(at, fine, side="right")]
-    assert restricted_mean(time, event, float(horizon)) == pytest.approx(heights.sum())
+    heights = np.array([1.0, *curve.survival])[np.searchsorted(curve.at, fine, side="right")]
+    assert KaplanMeier.of(time, event).restricted_mean(float(horizon)) == pytest.approx(
+        heights.sum()
+    )
 
 
 @given(observations, st.integers(1, 40), st.data())
@@ -120,8 +117,8 @@ def test_censoring_an_event_never_lowers_the_restricted_mean(
     chosen = draw.draw(st.sampled_from(np.flatnonzero(event).tolist()))
     censored = event.copy()
     censored[chosen] = False
-    before = restricted_mean(time, event, float(horizon))
-    assert restricted_mean(time, censored, float(horizon)) >= before - 1e-9
+    before = KaplanMeier.of(time, event).restricted_mean(float(horizon))
+    assert KaplanMeier.of(time, censored).restricted_mean(float(horizon)) >= before - 1e-9
 
 
 def test_a_diverged_run_stays_at_risk_for_ever() -> None:
@@ -136,4 +133,4 @@ def test_a_diverged_run_stays_at_risk_for_ever() -> None:
     time = censoring_times(runs)
     assert time.tolist() == [50, 90, np.inf]
     # Censored at 7 instead, the median would be the mean of 50 and 90.
-    assert median_survival(time, ~np.isnan(runs.epoch)) == 90
+    assert KaplanMeier.of(time, ~np.isnan(runs.epoch)).median() == 90
