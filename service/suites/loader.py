@@ -76,6 +76,12 @@ class Suite:
         return tuple(entry.suite for entry in self.file.inherits)
 
     @property
+    def primes(self) -> tuple[int, ...]:
+        """Primes of the suite's own speed and grok runs, ascending."""
+        cells = (m for m in self.members() if m.spec.kind != "capacity")
+        return tuple(sorted({member.prime for member in cells}))
+
+    @property
     def axes(self) -> tuple[str, ...]:
         """Names of the swept axes in the order of the file; `variant` where there are any."""
         return (*self.file.axes, *(("variant",) if self.file.variants else ()))
@@ -105,6 +111,13 @@ class Suite:
         if member.spec.kind == "capacity":
             return {name: value for name, value in setting.items() if name in member.setting}
         return setting
+
+    def stored(self) -> dict[str, Any]:
+        """The validated file as the database keeps it."""
+        return self.file.model_dump(mode="json", by_alias=True, exclude_defaults=True) | {
+            "positions": self.file.positions,
+            "analysis": self.analysis.model_dump(mode="json"),
+        }
 
     @cached_property
     def digest(self) -> str:

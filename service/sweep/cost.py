@@ -23,13 +23,15 @@ def flops_per_epoch(spec: RunSpec) -> float:
     A training pass is three forward passes; evaluation passes are one each.
     """
     model, d = spec.model, spec.model.width
+    forward: float
     if model.architecture == "mlp":
         forward = 2.0 * (20 * d * d + d * spec.vocabulary)
     else:
         weights = (4 + (12 if model.ffn == "gated" else 8)) * d * d
         forward = 2.0 * (model.depth * weights * TOKENS + d * spec.vocabulary)
-    evaluated: int = spec.data.n_val + (spec.data.n_train if _measures_training(spec) else 0)
-    return forward * float(3 * spec.data.n_train + evaluated)
+    trained: int = spec.data.n_train
+    evaluated: int = spec.data.n_val + (trained if _measures_training(spec) else 0)
+    return forward * (3 * trained + evaluated)
 
 
 def _measures_training(spec: RunSpec) -> bool:
@@ -45,29 +47,15 @@ def expected_epochs(spec: RunSpec) -> float:
     cap = float(spec.stop.max_epochs)
     if spec.stop.rule == "fixed":
         return cap
-    pace = REFERENCE_STEPS / spec.steps_per_epoch
-    fraction = spec.k_mem / (BITS_PER_PARAMETER * spec.params)
+    pace: float = REFERENCE_STEPS / spec.steps_per_epoch
+    fraction: float = spec.k_mem / (BITS_PER_PARAMETER * spec.params)
     memorising = 45.0 * math.exp(min(15.0 * fraction, 12.0)) * pace
     if spec.kind == "capacity":
-        return min(cap, 700.0 * pace**0.5)
+        return min(cap, 700.0 * math.sqrt(pace))
     if spec.kind == "speed":
         return min(cap, memorising)
     # Where memorising is slow the task is learnt first, and both clocks end together.
     return min(cap, max(300.0 * pace, min(memorising, 900.0 * pace)))
-
-
-def model_bytes(spec: RunSpec) -> int:
-    """Memory one model of a stack needs while it trains, rounded up generously.
-
-    Weights, gradient and two moments; a batch's activations for the backward pass; the
-    examples and the evaluation's working set.
-    """
-    model, optimiser = spec.model, spec.optimiser
-    weights = 4 * spec.params
-    batch = min(optimiser.batch_size, spec.data.n_train)
-    units = TOKENS * model.depth * (12 * model.width + 3 * model.hidden) + 2 * spec.vocabulary
-    examples = (spec.data.n_train + spec.data.n_val) * (TOKENS + 1) * 8
-    return 4 * (weights + batch * units) + examples
 
 
 def cell_of(spec: RunSpec, shape: Hashable) -> Hashable:

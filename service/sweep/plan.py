@@ -7,12 +7,13 @@ that starting a trial stays a small part of the work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from service.spec import RunSpec
-from service.sweep.cost import CostModel, model_bytes
+from service.sweep.cost import CostModel
+from workers.stack import stack_shape
 
 Order = Literal["longest_first", "seeds_first"]
 
@@ -52,25 +53,34 @@ class Bundle:
     def runs(self) -> tuple[Pending, ...]:
         return tuple(run for stack in self.stacks for run in stack.runs)
 
+    def without(self, ids: Collection[int]) -> Bundle | None:
+        """The bundle with these runs taken out; None when nothing remains."""
+        kept = []
+        for stack in self.stacks:
+            runs = tuple(run for run in stack.runs if run.id not in ids)
+            if runs:
+                kept.append(Stack(runs, stack.seconds * len(runs) / len(stack.runs)))
+        return Bundle(tuple(kept)) if kept else None
+
 
 def plan(
     pending: Sequence[Pending],
     cost: CostModel,
-    shape: Callable[[RunSpec], Hashable],
     *,
     workers: int,
     order: Order = "longest_first",
-    stack_bytes: int = STACK_BYTES,
+    room: Callable[[RunSpec], int] | None = None,
     target_seconds: float = TARGET_SECONDS,
 ) -> list[Bundle]:
     """Bundles in the order they should start.
 
     `longest_first` keeps workers busy to the end. `seeds_first` finishes all cells of the
-    first seed before the next one begins, so that every cell has an early answer.
+    first seed before the next one begins, so that every cell has an early answer. `room` says
+    how many models of a run's shape fit into one stack on its device.
     """
     if not pending:
         return []
-    priced = [(run, cost.seconds(run.spec, shape(run.spec))) for run in pending]
+    priced = [(run, cost.seconds(run.spec, stack_shape(run.spec))) for run in pending]
     total = sum(seconds for _, seconds in priced)
     target = min(target_seconds, max(SHORTEST_SECONDS, total / (workers * BUNDLES_PER_WORKER)))
     waves: dict[int, list[tuple[Pending, float]]] = {}
@@ -79,30 +89,29 @@ def plan(
         waves.setdefault(wave, []).append((run, seconds))
     bundles: list[Bundle] = []
     for wave in sorted(waves):
-        stacks = _stacks(waves[wave], shape, target, stack_bytes)
+        stacks = _stacks(waves[wave], target, room)
         bundles += sorted(_bundles(stacks, target), key=lambda bundle: -bundle.seconds)
     return bundles
 
 
 def _stacks(
     priced: Iterable[tuple[Pending, float]],
-    shape: Callable[[RunSpec], Hashable],
     target: float,
-    stack_bytes: int,
+    room: Callable[[RunSpec], int] | None,
 ) -> list[Stack]:
     """Equal shapes together, cut where the target or the memory is full."""
     groups: dict[Hashable, list[tuple[Pending, float]]] = {}
     for run, seconds in priced:
-        groups.setdefault(shape(run.spec), []).append((run, seconds))
+        groups.setdefault(stack_shape(run.spec), []).append((run, seconds))
     stacks = []
     for group in groups.values():
         # Runs of like length end together; a long one alone would keep the stack half empty.
         group.sort(key=lambda entry: -entry[1])
-        room = max(1, stack_bytes // model_bytes(group[0][0].spec))
+        most = max(1, room(group[0][0].spec)) if room else len(group)
         taken: list[Pending] = []
         seconds = 0.0
         for run, price in group:
-            if taken and (len(taken) >= room or seconds + price > target):
+            if taken and (len(taken) >= most or seconds + price > target):
                 stacks.append(Stack(tuple(taken), seconds))
                 taken, seconds = [], 0.0
             taken.append(run)

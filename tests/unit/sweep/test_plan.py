@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
 
 import pytest
 from hypothesis import given, settings
@@ -11,12 +10,9 @@ from hypothesis import strategies as st
 
 from service.spec import ModelSpec, OptimiserSpec, RandomData, RunSpec, ThresholdStop
 from service.suites import load_suite
-from service.sweep.cost import CostModel, Finished, expected_epochs, flops_per_epoch, model_bytes
+from service.sweep.cost import CostModel, Finished, expected_epochs, flops_per_epoch
 from service.sweep.plan import Bundle, Pending, halves, plan
-
-
-def shape(spec: RunSpec) -> Hashable:
-    return (spec.vocabulary, spec.model.width, spec.data.n_train, spec.optimiser.batch_size)
+from workers.stack import stack_shape
 
 
 def speed_run(width: int = 8, seed: int = 0, n: int = 50, max_epochs: int = 100) -> RunSpec:
@@ -52,29 +48,28 @@ def planned_ids(bundles: list[Bundle]) -> list[int]:
     ),
     workers=st.integers(1, 64),
     order=st.sampled_from(["longest_first", "seeds_first"]),
-    memory=st.integers(1, 10**8),
+    most=st.integers(1, 10),
 )
 def test_every_run_is_planned_exactly_once_in_stacks_of_one_shape_that_fit(
-    specs: list[RunSpec], workers: int, order: str, memory: int
+    specs: list[RunSpec], workers: int, order: str, most: int
 ) -> None:
     pending = numbered(specs)
-    bundles = plan(pending, CostModel(), shape, workers=workers, order=order, stack_bytes=memory)
+    bundles = plan(pending, CostModel(), workers=workers, order=order, room=lambda _: most)
     assert Counter(planned_ids(bundles)) == Counter(run.id for run in pending)
     for bundle in bundles:
         for stack in bundle.stacks:
-            assert len({shape(run.spec) for run in stack.runs}) == 1
-            needed = sum(model_bytes(run.spec) for run in stack.runs)
-            assert len(stack.runs) == 1 or needed <= memory
+            assert len({stack_shape(run.spec) for run in stack.runs}) == 1
+            assert len(stack.runs) <= most
 
 
 def test_nothing_pending_needs_no_bundle() -> None:
-    assert plan([], CostModel(), shape, workers=2) == []
+    assert plan([], CostModel(), workers=2) == []
 
 
 def test_the_longest_bundle_starts_first() -> None:
     runs = numbered([speed_run(width=w, seed=s) for w in (4, 64, 16) for s in range(3)])
     slow = CostModel(rate=1e6)
-    seconds = [bundle.seconds for bundle in plan(runs, slow, shape, workers=2)]
+    seconds = [bundle.seconds for bundle in plan(runs, slow, workers=2)]
     assert len(seconds) > 1
     assert seconds == sorted(seconds, reverse=True)
 
@@ -82,7 +77,7 @@ def test_the_longest_bundle_starts_first() -> None:
 def test_seeds_first_finishes_a_seed_everywhere_before_the_next_begins() -> None:
     runs = numbered([speed_run(width=w, seed=s) for w in (4, 64, 16) for s in (3, 1, 2)])
     slow = CostModel(rate=1e6)
-    bundles = plan(runs, slow, shape, workers=2, order="seeds_first")
+    bundles = plan(runs, slow, workers=2, order="seeds_first")
     seeds = [run.spec.seed for bundle in bundles for run in bundle.runs]
     assert seeds == sorted(seeds)
 
@@ -91,13 +86,13 @@ def test_bundles_come_near_the_target_when_there_is_enough_work() -> None:
     runs = numbered([speed_run(seed=s) for s in range(2000)])
     cost = CostModel()
     cost.rate = flops_per_epoch(runs[0].spec) * expected_epochs(runs[0].spec)  # one second each
-    bundles = plan(runs, cost, shape, workers=2)
+    bundles = plan(runs, cost, workers=2)
     assert all(50 <= bundle.seconds <= 60 for bundle in bundles[:-1])
 
 
 def test_small_stacks_share_a_bundle() -> None:
     specs = [speed_run(width=w, n=n) for w in (4, 8, 12) for n in range(20, 60)]
-    bundles = plan(numbered(specs), CostModel(), shape, workers=2)
+    bundles = plan(numbered(specs), CostModel(), workers=2)
     assert len(bundles) < len(specs) / 10
 
 
@@ -105,33 +100,36 @@ def test_a_small_sweep_is_cut_fine_enough_for_all_workers() -> None:
     runs = numbered([speed_run(seed=s) for s in range(64)])
     cost = CostModel()
     cost.rate = flops_per_epoch(runs[0].spec) * expected_epochs(runs[0].spec)
-    assert len(plan(runs, cost, shape, workers=4)) >= 8
+    assert len(plan(runs, cost, workers=4)) >= 8
 
 
 def test_finished_runs_correct_the_cost_of_their_shape_and_less_so_of_others() -> None:
     cost = CostModel()
     seen, other = speed_run(width=8), speed_run(width=16)
-    before, before_other = cost.seconds(seen, shape(seen)), cost.seconds(other, shape(other))
-    cost.learn([Finished(seen, shape(seen), 10, before * 8) for _ in range(10)])
-    cost.learn([Finished(other, shape(other), 10, before_other * 2) for _ in range(10)])
-    assert cost.seconds(seen, shape(seen)) == pytest.approx(before * 8, rel=0.1)
-    assert cost.seconds(other, shape(other)) == pytest.approx(before_other * 2, rel=0.1)
+    before, before_other = (
+        cost.seconds(seen, stack_shape(seen)),
+        cost.seconds(other, stack_shape(other)),
+    )
+    cost.learn([Finished(seen, stack_shape(seen), 10, before * 8) for _ in range(10)])
+    cost.learn([Finished(other, stack_shape(other), 10, before_other * 2) for _ in range(10)])
+    assert cost.seconds(seen, stack_shape(seen)) == pytest.approx(before * 8, rel=0.1)
+    assert cost.seconds(other, stack_shape(other)) == pytest.approx(before_other * 2, rel=0.1)
     fresh = speed_run(width=32)
-    expected = CostModel().seconds(fresh, shape(fresh)) * 4
-    assert cost.seconds(fresh, shape(fresh)) == pytest.approx(expected, rel=1e-6)
+    expected = CostModel().seconds(fresh, stack_shape(fresh)) * 4
+    assert cost.seconds(fresh, stack_shape(fresh)) == pytest.approx(expected, rel=1e-6)
 
 
 def test_runs_without_a_measured_time_teach_nothing() -> None:
     cost = CostModel()
     run = speed_run()
-    before = cost.seconds(run, shape(run))
-    cost.learn([Finished(run, shape(run), 0, 0.0)])
-    assert cost.seconds(run, shape(run)) == before
+    before = cost.seconds(run, stack_shape(run))
+    cost.learn([Finished(run, stack_shape(run), 0, 0.0)])
+    assert cost.seconds(run, stack_shape(run)) == before
 
 
 def test_halving_a_bundle_keeps_its_runs_and_ends_at_single_ones() -> None:
     runs = numbered([speed_run(width=w, seed=s) for w in (4, 8) for s in range(3)])
-    (bundle,) = plan(runs, CostModel(), shape, workers=1)
+    (bundle,) = plan(runs, CostModel(), workers=1)
     queue, alone = [bundle], []
     while queue:
         part = queue.pop()
@@ -147,7 +145,7 @@ def test_halving_a_bundle_keeps_its_runs_and_ends_at_single_ones() -> None:
 
 def test_swept_hyperparameters_share_stacks() -> None:
     specs = [run for run in load_suite("weight_decay").runs() if run.kind == "speed"]
-    bundles = plan(numbered(specs), CostModel(rate=1e15), shape, workers=1, stack_bytes=1 << 40)
+    bundles = plan(numbered(specs), CostModel(rate=1e15), workers=1)
     stacks = [stack for bundle in bundles for stack in bundle.stacks]
     # 7 values × 5 seeds of each of 6 primes and 15 widths
     assert [len(stack.runs) for stack in stacks] == [35] * 90
@@ -164,5 +162,5 @@ def test_nominal_flops_of_the_central_model_follow_its_matrix_products() -> None
 def test_every_run_has_a_finite_positive_cost(name: str) -> None:
     cost = CostModel()
     for run in load_suite(name).runs():
-        assert 0 < cost.seconds(run, shape(run)) < 1e7
+        assert 0 < cost.seconds(run, stack_shape(run)) < 1e7
         assert 1 <= expected_epochs(run) <= run.stop.max_epochs

@@ -1,0 +1,124 @@
+"""The Ray cluster a sweep runs on: joined when there is one, else started on this machine."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from db.engine import is_local, shown
+from service.errors import SweepError
+
+OBJECT_STORE_BYTES = 100 * 1024 * 1024  # bundles are a few numbers; results go to Postgres
+
+# Before Ray is imported. Loggers that Tune adds by itself keep some 300 KB a trial in the driver.
+ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_AIR_NEW_OUTPUT": "0",  # the newer output talks even when told to be silent
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Ctrl-C ends the sweep, not one Tuner of it
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",  # the sweep tells what failed, once
+    "TUNE_GLOBAL_CHECKPOINT_S": "86400",  # Postgres knows what is done
+    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+}
+
+
+@contextmanager
+def cluster(address: str | None, workers: int | None) -> Iterator[None]:
+    """Connect to Ray for the time of a sweep.
+
+    Without an address a cluster of this machine alone is started, reachable from this machine
+    and with a token only, and ended afterwards. A process that is connected already stays so.
+    """
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    settle_authentication(local=address is None)
+    import ray
+
+    if ray.is_initialized():
+        yield
+        return
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    try:
+        if address is not None:
+            ray.init(address=address, **quiet)
+        else:
+            ray.init(
+                address="local",
+                num_cpus=workers or os.cpu_count(),
+                include_dashboard=False,
+                object_store_memory=OBJECT_STORE_BYTES,
+                _node_ip_address="127.0.0.1",
+                **quiet,
+            )
+    except (ConnectionError, RuntimeError, ValueError) as problem:
+        where = address or "this machine"
+        raise SweepError(f"Ray at {where}: {str(problem).strip().splitlines()[0]}") from problem
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def members() -> tuple[dict[str, float], list[dict[str, Any]]]:
+    """What the connected cluster has in all, and its nodes."""
+    import ray
+
+    return ray.cluster_resources(), ray.nodes()  # type: ignore[no-untyped-call]
+
+
+def cluster_address(given: str | None, configured: str | None) -> str | None:
+    """The cluster to join: as given, as configured, or the one whose job this process is."""
+    return given or configured or os.environ.get("RAY_ADDRESS") or None
+
+
+def settle_authentication(*, local: bool) -> None:
+    """Always say how clusters are authenticated, since Ray's own default may change.
+
+    What the environment says is kept. Otherwise a token is used where there is one, and a
+    cluster started here gets a fresh one that only this process and its children know. Ray
+    reads this when it is imported: a process that did so before stays without.
+    """
+    if os.environ.get("RAY_AUTH_MODE"):
+        return
+    if "ray" in sys.modules:
+        os.environ["RAY_AUTH_MODE"] = "disabled"
+        return
+    path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH", Path.home() / ".ray" / "auth_token"))
+    if os.environ.get("RAY_AUTH_TOKEN") or path.exists():
+        os.environ["RAY_AUTH_MODE"] = "token"
+    elif local:
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+        os.environ["RAY_AUTH_MODE"] = "token"
+    else:
+        os.environ["RAY_AUTH_MODE"] = "disabled"
+
+
+def check_gpus(asked: float, resources: Mapping[str, float]) -> None:
+    """Refuse GPUs that the cluster does not have, naming what it has."""
+    if asked < 0:
+        raise SweepError(f"--gpus-per-bundle = {asked} is negative")
+    if asked > 1 and asked != int(asked):
+        raise SweepError(f"--gpus-per-bundle = {asked}: above one only whole GPUs can be given")
+    there = resources.get("GPU", 0.0)
+    if asked > there:
+        raise SweepError(
+            f"--gpus-per-bundle = {asked:g}, but the cluster has {there:g} GPUs and "
+            f"{resources.get('CPU', 0.0):g} CPUs"
+        )
+
+
+def check_database_reaches(url: str, nodes: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse a database that only this machine can reach when others would train, too."""
+    hosts = {node["NodeManagerHostname"] for node in nodes if node["Alive"]}
+    if len(hosts) > 1 and is_local(url):
+        raise SweepError(
+            f"the cluster has {len(hosts)} machines, but the database {shown(url)} can be reached "
+            "from this one only: set GROKTIME_DATABASE_URL to a server all of them reach"
+        )

@@ -1,0 +1,75 @@
+"""What a sweep would do, without doing it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from sqlalchemy import Engine, text
+
+from service.suites import Suite
+from service.sweep.cost import expected_epochs, flops_per_epoch
+from service.sweep.job import SweepOptions
+from service.sweep.plan import Pending, plan
+from service.sweep.progress import duration
+from service.sweep.selection import StoredRun, in_order, learnt_cost
+
+KNOWN = "SELECT key, id, state, reason, seconds, last_epoch FROM runs WHERE key = ANY(:keys)"
+
+
+@dataclass(frozen=True)
+class Preview:
+    """Runs that would be trained, in how many bundles and stacks, and what they would cost."""
+
+    suite: str
+    selected: int
+    done: int
+    failed: int
+    to_train: int
+    bundles: int
+    stacks: int
+    model_epochs: float
+    flops: float
+    core_seconds: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.suite}: {self.selected:,} runs selected, {self.done:,} done, "
+            f"{self.failed:,} failed, {self.to_train:,} to train in {self.bundles:,} bundles of "
+            f"{self.stacks:,} stacks; about {self.model_epochs:,.0f} model-epochs, "
+            f"{self.flops:.2g} FLOPs, {duration(self.core_seconds)} of one core"
+        )
+
+
+def preview(suite: Suite, engine: Engine | None, options: SweepOptions) -> Preview:
+    """Plan against what the database knows, or against nothing where there is none."""
+    chosen = options.selection.chosen(suite.runs())
+    known = {}
+    if engine is not None:
+        with engine.connect() as connection:
+            rows = connection.execute(text(KNOWN), {"keys": [spec.key for spec in chosen]})
+            known = {row.key: row for row in rows}
+    runs: dict[int, StoredRun] = {}
+    for number, spec in enumerate(chosen, start=1):
+        row = known.get(spec.key)
+        stored = (row.state, row.reason, row.seconds, row.last_epoch) if row else None
+        # Runs that are not in the database yet have no number there.
+        runs[-number] = StoredRun(-number, spec, *(stored or ("pending", None, None, 0)))
+    closed = ("done", "failed") if not options.retry_failed else ("done",)
+    still = in_order(suite, [run for run in runs.values() if run.state not in closed])
+    pending = [Pending(run.id, run.spec) for run in still[: options.limit]]
+    cost = learnt_cost(runs)
+    workers = options.workers or os.cpu_count() or 1
+    bundles = plan(pending, cost, workers=workers, order=suite.file.order)
+    return Preview(
+        suite=suite.name,
+        selected=len(runs),
+        done=sum(run.state == "done" for run in runs.values()),
+        failed=sum(run.state == "failed" for run in runs.values()),
+        to_train=len(pending),
+        bundles=len(bundles),
+        stacks=sum(len(bundle.stacks) for bundle in bundles),
+        model_epochs=sum(expected_epochs(run.spec) for run in pending),
+        flops=sum(flops_per_epoch(run.spec) * expected_epochs(run.spec) for run in pending),
+        core_seconds=sum(bundle.seconds for bundle in bundles),
+    )

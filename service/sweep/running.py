@@ -1,0 +1,53 @@
+"""Running a sweep from end to end: prepare, connect, train, report."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from sqlalchemy import Engine
+
+from service.settings import Settings
+from service.suites import Suite
+from service.sweep.cluster import (
+    check_database_reaches,
+    check_gpus,
+    cluster,
+    cluster_address,
+    members,
+)
+from service.sweep.job import Job, SweepOptions, SweepReport, prepare
+from service.sweep.progress import SweepProgress
+
+
+def run_sweep(
+    suite: Suite,
+    database_url: str,
+    engine: Engine,
+    settings: Settings,
+    options: SweepOptions,
+    console: Console,
+    *,
+    address: str | None = None,
+) -> tuple[Job, SweepReport]:
+    """Train what is missing of the suite; `engine` is the database owner's.
+
+    Nothing open means no cluster is started at all.
+    """
+    job = prepare(suite, engine, options)
+    if not job.open:
+        failed = {run.id: run.reason or "" for run in job.runs.values() if run.state == "failed"}
+        return job, SweepReport(failed=failed)
+    with cluster(cluster_address(address, settings.ray_address), options.workers):
+        # Imports Ray, whose ways of authentication are settled by now.
+        from service.sweep.driver import Sweep
+
+        resources, nodes = members()
+        check_gpus(options.gpus_per_bundle, resources)
+        check_database_reaches(database_url, nodes)
+        slots = max(1, int(resources.get("CPU", 1)))
+        if options.gpus_per_bundle:
+            slots = min(slots, int(resources["GPU"] / options.gpus_per_bundle))
+        slots = min(slots, options.workers or slots)
+        sweep = Sweep(job, engine, settings, database_url, options, slots)
+        with SweepProgress(engine, suite.name, job.weights(), console) as progress:
+            report = sweep.run(progress)
+    return job, report

@@ -1,0 +1,96 @@
+"""Which runs of a suite a sweep trains, and what earlier ones teach about their cost."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Engine, text
+
+from service.errors import InputError
+from service.spec import Kind, RunSpec
+from service.suites import Suite
+from service.sweep.cost import CostModel, Finished
+from workers.stack import stack_shape
+
+SUITE_RUNS = """
+SELECT r.id, r.key, r.state, r.reason, r.seconds, r.last_epoch FROM suite_runs sr
+JOIN runs r ON r.id = sr.run_id WHERE sr.suite_id = :suite AND NOT sr.inherited
+"""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Filters on a suite's runs; empty ones let everything pass."""
+
+    primes: Collection[int] = ()
+    kinds: Collection[Kind] = ()
+    widths: Collection[int] = ()
+
+    def chosen(self, runs: Sequence[RunSpec]) -> list[RunSpec]:
+        """The runs that pass; a value that no run has is refused with those there are."""
+        columns: dict[str, tuple[Collection[Any], Collection[Any]]] = {
+            "prime": ({run.data.prime for run in runs}, self.primes),
+            "kind": ({run.kind for run in runs}, self.kinds),
+            "width": ({run.model.width for run in runs}, self.widths),
+        }
+        for name, (there, asked) in columns.items():
+            for value in asked:
+                if value not in there:
+                    known = ", ".join(str(known) for known in sorted(there))
+                    raise InputError(f"--{name} = {value}: the suite has {known}")
+        kept = [
+            run
+            for run in runs
+            if (not self.primes or run.data.prime in self.primes)
+            and (not self.kinds or run.kind in self.kinds)
+            and (not self.widths or run.model.width in self.widths)
+        ]
+        if not kept:
+            raise InputError("the suite has no run that passes all of --prime, --kind and --width")
+        return kept
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """A selected run as the database has it."""
+
+    id: int
+    spec: RunSpec
+    state: str
+    reason: str | None
+    seconds: float | None
+    last_epoch: int
+
+
+def stored_runs(engine: Engine, suite_id: int, chosen: Sequence[RunSpec]) -> dict[int, StoredRun]:
+    """The selected runs by their number, in the order of the suite's grids."""
+    by_key = {spec.key: spec for spec in chosen}
+    with engine.connect() as connection:
+        rows = {row.key: row for row in connection.execute(text(SUITE_RUNS), {"suite": suite_id})}
+    found = (rows[key] for key in by_key)
+    return {
+        row.id: StoredRun(
+            row.id, by_key[row.key], row.state, row.reason, row.seconds, row.last_epoch
+        )
+        for row in found
+    }
+
+
+def learnt_cost(runs: Mapping[int, StoredRun], rate: float | None = None) -> CostModel:
+    """A cost model that has seen the finished runs."""
+    cost = CostModel() if rate is None else CostModel(rate=rate)
+    cost.learn(
+        Finished(run.spec, stack_shape(run.spec), run.last_epoch, run.seconds)
+        for run in runs.values()
+        if run.state == "done" and run.seconds
+    )
+    return cost
+
+
+def in_order(suite: Suite, runs: Sequence[StoredRun]) -> list[StoredRun]:
+    """Runs as `--limit` counts them: by seed where the suite wants seeds first."""
+    if suite.file.order == "seeds_first":
+        return sorted(runs, key=lambda run: run.spec.seed)
+    return list(runs)

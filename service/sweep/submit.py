@@ -1,0 +1,130 @@
+"""Sweeps as Ray jobs: submitted to a cluster, followed, asked about and stopped."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from sqlalchemy import make_url
+
+from service.errors import SweepError
+from service.settings import Settings
+from service.suites import load_suite
+from service.sweep.cluster import settle_authentication
+
+JobState = Literal["PENDING", "RUNNING", "STOPPED", "SUCCEEDED", "FAILED"]
+
+# Settings that a job needs to work on the same data; secrets are passed on request only.
+PASSED = ("home", "checkpoints", "checkpoint_seconds", "lease_seconds", "device", "engine")
+
+
+def _client(address: str) -> Any:
+    settle_authentication(local=False)
+    from ray.job_submission import JobSubmissionClient
+
+    try:
+        return JobSubmissionClient(address)
+    except (ConnectionError, RuntimeError, ValueError) as problem:
+        said = str(problem).strip().splitlines()
+        raise SweepError(f"Ray jobs at {address}: {said[0] if said else problem}") from problem
+
+
+def submit_sweep(
+    suite: str,
+    arguments: Sequence[str],
+    settings: Settings,
+    address: str,
+    *,
+    pass_database_url: bool = False,
+) -> str:
+    """Start `groktime sweep` on the cluster; returns Ray's submission id.
+
+    A suite file travels with the job. The database URL is the cluster's own unless it is
+    passed on purpose: Ray shows the environment of a job to everybody who may see its jobs.
+    """
+    loaded = load_suite(suite)
+    runtime: dict[str, Any] = {"env_vars": _environment(settings, pass_database_url)}
+    client = _client(address)
+    is_file = loaded.name != suite
+    with tempfile.TemporaryDirectory(prefix="groktime-job-") as folder:
+        if is_file:
+            shutil.copy(suite, folder)
+            runtime["working_dir"] = folder
+        named = Path(suite).name if is_file else suite
+        command = shlex.join(["groktime", "sweep", *(["./" + named] if is_file else [named])])
+        entrypoint = f"{command} {shlex.join(arguments)}".strip()
+        try:
+            job: str = client.submit_job(
+                entrypoint=entrypoint, runtime_env=runtime, metadata={"suite": loaded.name}
+            )
+        except (ConnectionError, RuntimeError) as problem:
+            raise SweepError(f"Ray jobs at {address}: {str(problem).splitlines()[0]}") from problem
+    return job
+
+
+def _environment(settings: Settings, pass_database_url: bool) -> dict[str, str]:
+    named = {
+        f"GROKTIME_{name.upper()}": str(getattr(settings, name))
+        for name in PASSED
+        if name in settings.model_fields_set and getattr(settings, name) is not None
+    }
+    url = settings.database_url.get_secret_value() if settings.database_url else None
+    if url is not None and (pass_database_url or make_url(url).password is None):
+        named["GROKTIME_DATABASE_URL"] = url
+    return named
+
+
+def job_state(job: str, address: str) -> JobState:
+    """How the job stands, in Ray's words."""
+    return _known(job, _client(address)).value  # type: ignore[no-any-return]
+
+
+def _known(job: str, client: Any) -> Any:
+    try:
+        return client.get_job_status(job)
+    except RuntimeError as problem:
+        raise SweepError(f"job = {job!r} is not known to the cluster") from problem
+
+
+def stop_job(job: str, address: str) -> bool:
+    """Ask Ray to end the job; what it has recorded stays, and the next sweep goes on."""
+    client = _client(address)
+    _known(job, client)
+    return bool(client.stop_job(job))
+
+
+def follow(job: str, address: str, poll_seconds: float = 0.5) -> Iterator[str]:
+    """The job's log as it grows, until the job has ended."""
+    client = _client(address)
+    seen = 0
+    while True:
+        ended = _known(job, client).is_terminal()
+        text: str = client.get_job_logs(job)
+        if len(text) > seen:
+            yield text[seen:]
+            seen = len(text)
+        if ended:
+            return
+        time.sleep(poll_seconds)
+
+
+def job_states(address: str) -> dict[str, JobState]:
+    """State of every job the cluster remembers, by submission id."""
+    try:
+        jobs = _client(address).list_jobs()
+    except (ConnectionError, RuntimeError) as problem:
+        raise SweepError(f"Ray jobs at {address}: {str(problem).splitlines()[0]}") from problem
+    return {job.submission_id: job.status.value for job in jobs if job.submission_id}
+
+
+def job_log(job: str, address: str) -> str:
+    """What the job has written so far."""
+    client = _client(address)
+    _known(job, client)
+    text: str = client.get_job_logs(job)
+    return text
