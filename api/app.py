@@ -17,6 +17,7 @@ from api.observing import Observed
 from api.problems import PROBLEM_JSON, Problem
 from api.routes import ROUTERS
 from api.routes.suites import Summaries
+from api.sweeps import Sweeps
 from service.settings import Settings, get_settings
 
 DESCRIPTION = """
@@ -74,6 +75,7 @@ def create_app(settings: Settings | None = None, limits: Limits | None = None) -
     app.state.answers = AnswerCache()
     app.state.heavy = HeavyWork(limits)
     app.state.events = hub
+    app.state.sweeps = Sweeps(database, settings)
     app.state.summaries = Summaries()
     problems.install(app)
     for router in ROUTERS:

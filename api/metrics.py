@@ -13,7 +13,7 @@ from prometheus_client import (
     Histogram,
     generate_latest,
 )
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from sqlalchemy import text
 
@@ -30,6 +30,7 @@ CACHE = Counter("groktime_answers", "Answers by where they came from", ["source"
 LISTENERS = Gauge("groktime_event_clients", "Clients of /events", multiprocess_mode="livesum")
 
 RUNS = "SELECT kind, state, count(*), coalesce(sum(last_epoch), 0) FROM runs GROUP BY kind, state"
+SIZE = "SELECT pg_database_size(current_database())"
 
 
 class RunsCollector:
@@ -40,13 +41,16 @@ class RunsCollector:
 
     def collect(self) -> Iterator[Metric]:
         runs = GaugeMetricFamily("groktime_runs", "Runs", labels=["kind", "state"])
-        epochs = CounterMetricFamily(
+        # Not a counter: a run that is claimed anew loses the epochs after its checkpoint.
+        epochs = GaugeMetricFamily(
             "groktime_epochs_recorded", "Epochs in the database", labels=["kind"]
         )
+        size = GaugeMetricFamily("groktime_database_bytes", "Size of the database")
         up = GaugeMetricFamily("groktime_database_up", "The database answers")
         try:
             with self._database.reading() as connection:
                 rows = connection.execute(text(RUNS)).all()
+                size.add_metric([], connection.scalar(text(SIZE)) or 0)
         except DatabaseError:
             up.add_metric([], 0)
             yield up
@@ -58,7 +62,7 @@ class RunsCollector:
         for kind, total in totals.items():
             epochs.add_metric([kind], total)
         up.add_metric([], 1)
-        yield from (up, runs, epochs)
+        yield from (up, runs, epochs, size)
 
 
 def exposition(database: Database) -> bytes:

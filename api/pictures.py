@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import logging
 import shutil
 import threading
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from api.problems import ApiError
 
 WIDTH, HEIGHT, SCALE = 1000, 600, 2
+SECONDS = 25
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 
 PAGE = """<!doctype html>
@@ -29,6 +31,8 @@ PAGE = """<!doctype html>
   </body>
 </html>
 """
+
+log = logging.getLogger("api.pictures")
 
 # One browser at a time: each takes some hundred megabytes.
 _one_browser = threading.Lock()
@@ -50,26 +54,28 @@ def as_page(figure: dict[str, Any]) -> bytes:
 def as_picture(figure: dict[str, Any], form: str) -> bytes:
     """PNG or SVG by kaleido, which drives a browser; 501 where there is none."""
     if not any(shutil.which(name) for name in BROWSERS):
-        raise ApiError(
-            501,
-            f"format: {form} needs Chromium or Chrome on the server, which has none",
-            parameter="format",
-            value=form,
-            accepted=["json", "html"],
-        )
+        raise _not_here(form, "Chromium or Chrome on the server, which has none")
     try:
-        import kaleido  # noqa: F401
-        import plotly.io
+        import kaleido
     except ImportError as missing:
-        raise ApiError(
-            501,
-            f"format: {form} needs the images extra: pip install groktime[images]",
-            parameter="format",
-            value=form,
-            accepted=["json", "html"],
-        ) from missing
+        raise _not_here(form, "the images extra: pip install 'groktime[images]'") from missing
+    options = {"format": form, "width": WIDTH, "height": HEIGHT, "scale": SCALE}
+    # Charts hold no formulas, and MathJax would be fetched from the network.
+    browser = {"mathjax": False, "timeout": SECONDS}
     with _one_browser:
-        picture: bytes = plotly.io.to_image(
-            figure, format=form, width=WIDTH, height=HEIGHT, scale=SCALE, validate=False
-        )
+        try:
+            picture: bytes = kaleido.calc_fig_sync(figure, opts=options, kopts=browser)
+        except (RuntimeError, ValueError, OSError) as failed:
+            log.warning("a picture could not be made: %s", failed)
+            raise _not_here(form, "a browser that starts; the log has the reason") from failed
     return picture
+
+
+def _not_here(form: str, needs: str) -> ApiError:
+    return ApiError(
+        501,
+        f"format: {form} needs {needs}",
+        parameter="format",
+        value=form,
+        accepted=["json", "html"],
+    )

@@ -2,13 +2,15 @@
 
 from fastapi import APIRouter
 
-from api.routes import charts, docs, events, health, pages, questions, runs, suites
+from api.routes import charts, docs, events, export, health, pages, questions, runs, suites, sweeps
 
 ROUTERS: tuple[APIRouter, ...] = (
     questions.router,
     suites.router,
     runs.router,
     charts.router,
+    export.router,
+    sweeps.router,
     events.router,
     health.router,
     docs.router,

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import anyio.to_thread
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, Field
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
 from api import tables
 from api.answering import answered, as_json, wants_csv
@@ -18,6 +18,7 @@ from api.database import Database
 from api.examples import twins
 from api.queries import SUITE_NAME, FormatQuery, StrictQuery
 from api.tokens import MayRead
+from db.forecasts import ForecastRow, list_forecasts
 from service.answers.cell_means import CellList, list_cells
 from service.answers.coverage import CoverageAnswer, coverage
 from service.answers.reading import SuiteRecord, read_suite, read_suites
@@ -167,16 +168,10 @@ async def get_cells(
     )
 
 
-FORECASTS = """
-SELECT f.id, f.created_at, f.spec, f.predictions, f.score FROM forecasts f
-WHERE f.suite_id = :suite ORDER BY f.id
-"""
-
-
 class ForecastList(BaseModel):
     """Predictions made before their runs were trained."""
 
-    items: list[dict[str, Any]]
+    items: list[ForecastRow]
 
 
 @router.get(
@@ -190,11 +185,9 @@ async def get_forecasts(
     """Every stored forecast with its score, where it has been scored."""
     database: Database = request.app.state.database
 
-    def read() -> list[dict[str, Any]]:
+    def read() -> list[ForecastRow]:
         with database.reading() as connection:
-            record = read_suite(connection, suite)
-            rows = connection.execute(text(FORECASTS), {"suite": record.id}).mappings()
-            return [dict(row) for row in rows]
+            return list_forecasts(connection, suite_id=read_suite(connection, suite).id)
 
     items = await anyio.to_thread.run_sync(read)
     return Response(as_json(ForecastList(items=items)), media_type="application/json")
