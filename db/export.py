@@ -134,7 +134,7 @@ def write_table(connection: Connection, table: Table, sink: IO[bytes], file_form
         return
     schema = pa.schema(list(table.types.items()))
     with pq.ParquetWriter(sink, schema, compression="zstd") as writer:
-        for batch in _batches(connection, table):
+        for batch in batches(connection, table):
             writer.write_batch(batch)
 
 
@@ -159,7 +159,7 @@ def _copy(connection: Connection, query: str, sink: IO[bytes]) -> None:
         cursor.copy_expert(f"COPY ({query}) TO STDOUT WITH (FORMAT csv)", sink)
 
 
-def _batches(connection: Connection, table: Table) -> Iterator[pa.RecordBatch]:
+def batches(connection: Connection, table: Table) -> Iterator[pa.RecordBatch]:
     """COPY in a thread into a pipe, from which arrow reads block after block."""
     read_end, write_end = os.pipe()
     failures: list[BaseException] = []

@@ -35,7 +35,8 @@ def current(connection: Connection) -> str | None:
     return MigrationContext.configure(connection).get_current_revision()
 
 
-def _known() -> set[str]:
+def known_revisions() -> set[str]:
+    """All schemas this code can upgrade from, and its own."""
     return {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
 
 
@@ -47,7 +48,7 @@ def require_current(engine: Engine) -> None:
         return
     if revision is None:
         raise SchemaError("the database has no groktime tables yet: run `groktime db migrate`")
-    if revision in _known():
+    if revision in known_revisions():
         raise SchemaError(
             f"the database's schema {revision} is older than this groktime's {head()}: "
             "run `groktime db migrate`"
@@ -67,7 +68,7 @@ def migrate(engine: Engine, to: str = "head") -> str:
     with engine.begin() as connection:
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": MIGRATION_LOCK})
         revision = current(connection)
-        if revision is not None and revision not in _known():
+        if revision is not None and revision not in known_revisions():
             raise SchemaError(_newer(revision))
         config = _config()
         config.attributes["connection"] = connection

@@ -1,0 +1,180 @@
+"""Writing a suite into one compressed, checksummed file that any groktime database can load."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from sqlalchemy import Connection, text
+
+from db.dump_file import CURVE, FORMAT, MANIFEST, RUNS, seal
+from db.export import Table, batches, curves_table
+from db.migrating import head
+from db.provenance import provenance
+from db.queries.suites import get_suite
+from service.errors import DumpError, InputError
+from service.spec import SPEC_VERSION
+
+# Results travel; who held a lease and unfinished work do not: an open run is dumped as pending.
+RUN_DOCUMENTS = """
+SELECT jsonb_build_object('run', CASE WHEN r.closed_at IS NOT NULL
+        THEN to_jsonb(r) - 'id' - 'owner' - 'lease_until'
+        ELSE jsonb_build_object('key', r.key, 'spec', r.spec, 'state', 'pending') END,
+    'inherited', sr.inherited,
+    'attempts', coalesce((
+        SELECT jsonb_agg(to_jsonb(a) - 'run_id' ORDER BY a.attempt) FROM attempts a
+        WHERE a.run_id = r.id AND r.closed_at IS NOT NULL), '[]'))::text
+FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
+WHERE sr.suite_id = %(suite)s ORDER BY r.id
+"""
+
+# A thinned curve keeps what the rule says; its first passages are in the run's own arrays.
+CURVE_ROWS = """
+SELECT d.line, {columns}
+FROM (
+    SELECT r.*, row_number() OVER (ORDER BY r.id) - 1 AS line
+    FROM suite_runs sr JOIN runs r ON r.id = sr.run_id WHERE sr.suite_id = {suite}
+) d
+JOIN curve c ON c.run_id = d.id
+WHERE d.closed_at IS NOT NULL {thinning}
+ORDER BY d.id, c.epoch
+"""
+
+THINNING = """
+AND (c.epoch % greatest(1, c.epoch / {dense}) = 0 OR c.epoch IN (1, d.last_epoch)
+    OR c.epoch = ANY(d.first_online) OR c.epoch = ANY(d.first_eval) OR c.epoch = ANY(d.first_val))
+"""
+
+
+@dataclass(frozen=True)
+class Dumped:
+    """What a dump holds."""
+
+    path: Path
+    runs: int
+    closed: int
+    curve_rows: int
+    size: int  # bytes
+
+
+def thinning_rule(dense: int) -> str:
+    """The rule in words, as it is kept in the file."""
+    return (
+        f"epochs up to {dense}, beyond that every (epoch // {dense})-th; the first and the last; "
+        "and every first passage of the ladder. First passages are exact."
+    )
+
+
+def dump_suite(
+    connection: Connection, name: str, path: Path, *, dense: int | None = None
+) -> Dumped:
+    """Write the suite's runs, attempts and curves.
+
+    With `dense` curves are thinned: all epochs up to it, then ever fewer (a relative spacing of
+    1/dense), so that a recording of thousands of epochs stays small. Needs one snapshot: give a
+    connection whose isolation level is REPEATABLE READ.
+    """
+    if dense is not None and dense < 1:
+        raise InputError(f"thin: {dense} is not accepted; 1 or more epochs")
+    suite = get_suite(connection, name)
+    if not path.parent.is_dir():
+        raise DumpError(f"{path}: the folder {path.parent} does not exist")
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".dump-") as folder:
+        archive_path = Path(folder) / "archive"
+        curve_path = Path(folder) / CURVE
+        rows = _write_curve(connection, suite.id, curve_path, dense)
+        with zipfile.ZipFile(archive_path, "w", zipfile.ZIP_DEFLATED) as archive:
+            with archive.open(RUNS, "w", force_zip64=True) as sink:
+                runs, closed = _write_runs(connection, suite.id, sink, dense)
+            archive.write(curve_path, CURVE, zipfile.ZIP_STORED)  # parquet is compressed
+            manifest = {
+                "format": FORMAT,
+                "schema": head(),
+                "spec_version": SPEC_VERSION,
+                "suite": {"name": suite.name, "spec": suite.spec, "hash": suite.hash},
+                "frozen_at": suite.frozen_at.isoformat() if suite.frozen_at else None,
+                "recorded": suite.recorded or _made(connection, suite.id, dense),
+                "runs": runs,
+                "closed": closed,
+                "curve_rows": rows,
+            }
+            archive.writestr(MANIFEST, json.dumps(manifest, indent=1))
+        seal(archive_path, path)
+    return Dumped(path, runs, closed, rows, os.path.getsize(path))
+
+
+def _write_curve(connection: Connection, suite_id: int, path: Path, dense: int | None) -> int:
+    table = curves_table(suite_id)
+    columns = [name for name in table.types if name != "run_id"]
+    types = {"line": pa.int32()} | {name: table.types[name] for name in columns}
+    query = CURVE_ROWS.format(
+        columns=", ".join(f"c.{name}" for name in columns),
+        suite=suite_id,
+        thinning="" if dense is None else THINNING.format(dense=int(dense)),
+    )
+    floats = [name for name, kind in types.items() if pa.types.is_floating(kind)]
+    rows = 0
+    with pq.ParquetWriter(
+        path,
+        pa.schema(list(types.items())),
+        compression="zstd",
+        compression_level=9,
+        use_dictionary=[name for name in types if name not in floats],
+        use_byte_stream_split=floats,
+    ) as writer:
+        for batch in batches(connection, Table("curve", query, types)):
+            writer.write_batch(batch)
+            rows += batch.num_rows
+    return rows
+
+
+def _write_runs(
+    connection: Connection, suite_id: int, sink: Any, dense: int | None
+) -> tuple[int, int]:
+    runs = closed = 0
+    driver: Any = connection.connection.driver_connection
+    # A named cursor keeps its rows on the server, so that memory stays flat.
+    with driver.cursor("dump_runs") as cursor:
+        cursor.itersize = 1_000
+        cursor.execute(RUN_DOCUMENTS, {"suite": suite_id})
+        for (line,) in cursor:
+            document = json.loads(line)
+            if document["run"]["state"] != "pending":
+                closed += 1
+                if dense is not None:
+                    document["run"]["thinned"] = True
+            sink.write(json.dumps(document, separators=(",", ":")).encode() + b"\n")
+            runs += 1
+    return runs, closed
+
+
+def _made(connection: Connection, suite_id: int, dense: int | None) -> dict[str, Any]:
+    """When, where and with what the suite's runs were trained."""
+    query = text(
+        "SELECT count(*) AS runs, min(r.closed_at) AS first, max(r.closed_at) AS last, "
+        "array_agg(DISTINCT r.device) AS devices, array_agg(DISTINCT r.engine) AS engines, "
+        "array_agg(DISTINCT r.fingerprint) AS fingerprints "
+        "FROM suite_runs sr JOIN runs r ON r.id = sr.run_id "
+        "WHERE sr.suite_id = :suite AND r.closed_at IS NOT NULL"
+    )
+    row = connection.execute(query, {"suite": suite_id}).one()
+    maker = provenance()
+    return {
+        "dumped_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "trained_from": row.first.isoformat() if row.first else None,
+        "trained_until": row.last.isoformat() if row.last else None,
+        "devices": [device for device in row.devices or () if device],
+        "engines": [engine for engine in row.engines or () if engine],
+        "fingerprints": [fingerprint for fingerprint in row.fingerprints or () if fingerprint],
+        "versions": maker.versions,
+        "git_commit": maker.git_commit,
+        "thinning": None if dense is None else thinning_rule(dense),
+    }

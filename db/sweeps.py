@@ -1,0 +1,99 @@
+"""Sweeps submitted as Ray jobs: who asked for what, and what became of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from sqlalchemy import Connection, Row, text
+
+SweepState = Literal["submitted", "running", "done", "failed", "stopped"]
+
+SELECT = """
+SELECT id, suite, job_id, submitted_by, filters, state, message, created_at, updated_at FROM sweeps
+"""
+
+
+@dataclass(frozen=True)
+class SweepRow:
+    """One submitted sweep."""
+
+    id: int
+    suite: str
+    job_id: str | None
+    submitted_by: str
+    filters: dict[str, Any]
+    state: SweepState
+    message: str | None
+    created_at: datetime
+    updated_at: datetime
+
+
+def insert_sweep(
+    connection: Connection,
+    suite: str,
+    *,
+    submitted_by: str,
+    filters: Mapping[str, Any] | None = None,
+    job_id: str | None = None,
+) -> int:
+    """Note a submission; the suite may still be unknown here."""
+    found = connection.scalar(
+        text(
+            "INSERT INTO sweeps (suite_id, suite, job_id, submitted_by, filters) VALUES ("
+            "(SELECT id FROM suites WHERE name = :suite), :suite, :job, :by, "
+            "CAST(:filters AS jsonb)) RETURNING id"
+        ),
+        {
+            "suite": suite,
+            "job": job_id,
+            "by": submitted_by,
+            "filters": json.dumps(dict(filters or {})),
+        },
+    )
+    assert isinstance(found, int)
+    return found
+
+
+def update_sweep(
+    connection: Connection,
+    sweep_id: int,
+    *,
+    state: SweepState,
+    job_id: str | None = None,
+    message: str | None = None,
+) -> bool:
+    """Note a new state, and the job id or message if given; False: no such sweep."""
+    return bool(
+        connection.execute(
+            text(
+                "UPDATE sweeps SET state = :state, job_id = coalesce(:job, job_id), "
+                "message = coalesce(:message, message), updated_at = now() WHERE id = :id"
+            ),
+            {"id": sweep_id, "state": state, "job": job_id, "message": message},
+        ).rowcount
+    )
+
+
+def get_sweep(connection: Connection, sweep_id: int) -> SweepRow | None:
+    """One sweep, or None."""
+    row = connection.execute(text(f"{SELECT} WHERE id = :id"), {"id": sweep_id}).one_or_none()
+    return None if row is None else _sweep(row)
+
+
+def list_sweeps(
+    connection: Connection, *, suite: str | None = None, limit: int = 100
+) -> list[SweepRow]:
+    """The latest sweeps, newest first."""
+    wanted = "CAST(:suite AS text) IS NULL OR suite = :suite"
+    query = f"{SELECT} WHERE {wanted} ORDER BY id DESC LIMIT :limit"
+    return [
+        _sweep(row) for row in connection.execute(text(query), {"suite": suite, "limit": limit})
+    ]
+
+
+def _sweep(row: Row[Any]) -> SweepRow:
+    return SweepRow(**row._mapping)

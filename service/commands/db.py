@@ -1,0 +1,156 @@
+"""`groktime db`: the results database, from starting it to moving suites between databases."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from db import embedded
+from db.check import check as check_database
+from db.dump import dump_suite
+from db.engine import connect, database_url, shown
+from db.load import load_dump
+from db.migrating import migrate as migrate_schema
+from db.prune import PrunePlan, plan_prune
+from db.prune import prune as prune_runs
+from service.errors import ConfigurationError
+from service.settings import get_settings
+
+app = typer.Typer(
+    help="Start, migrate, move, check and prune the results database.",
+    no_args_is_help=True,
+    epilog="Example: groktime db up && groktime db load recordings/mini.dump",
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+
+
+@app.command()
+def up() -> None:
+    """Start the embedded Postgres (unless GROKTIME_DATABASE_URL names one) and migrate it."""
+    settings = get_settings()
+    if settings.database_url is None:
+        embedded.start(settings.home)
+    migrate_schema(connect(check_schema=False))
+    typer.echo(shown(database_url()))
+
+
+@app.command()
+def down() -> None:
+    """Stop the embedded Postgres; nothing that was committed is lost."""
+    settings = get_settings()
+    if settings.database_url is not None:
+        raise ConfigurationError(
+            "GROKTIME_DATABASE_URL names a server that groktime did not start: stop it yourself"
+        )
+    typer.echo("stopped" if embedded.stop(settings.home) else "it was not running")
+
+
+@app.command()
+def url(
+    password: Annotated[
+        bool, typer.Option("--show-password", help="Print the password, too.")
+    ] = False,
+) -> None:
+    """Print the database's URL, for psql and others; a password is hidden unless asked for."""
+    found = database_url()
+    typer.echo(found.replace("+psycopg2", "", 1) if password else shown(found))
+
+
+@app.command()
+def migrate() -> None:
+    """Bring the database's schema to this version's and grant the roles their rights."""
+    typer.echo(f"schema {migrate_schema(connect(check_schema=False))}")
+
+
+@app.command()
+def dump(
+    suite: Annotated[str, typer.Argument(help="Name of the suite.")],
+    file: Annotated[Path, typer.Argument(help="File to write.")],
+    thin: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Keep all epochs up to N, then ever fewer, and all first passages.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a suite with its runs and curves into one compressed, checksummed file."""
+    engine = connect().execution_options(isolation_level="REPEATABLE READ")
+    with engine.connect() as connection:
+        dumped = dump_suite(connection, suite, file, dense=thin)
+    if as_json:
+        typer.echo(json.dumps({**asdict(dumped), "path": str(file)}))
+        return
+    typer.echo(
+        f"{file}: {dumped.closed:,} of {dumped.runs:,} runs closed, {dumped.curve_rows:,} epochs, "
+        f"{dumped.size / 1e6:.1f} MB"
+    )
+
+
+@app.command()
+def load(
+    file: Annotated[Path, typer.Argument(help="A file that `groktime db dump` wrote.")],
+    as_json: Json = False,
+) -> None:
+    """Merge a dump by run key; loading it again changes nothing."""
+    loaded = load_dump(connect(), file)
+    if as_json:
+        typer.echo(json.dumps(asdict(loaded)))
+        return
+    typer.echo(
+        f"suite {loaded.suite}: {loaded.taken:,} runs taken ({loaded.created:,} new), "
+        f"{loaded.kept:,} kept as they were, {loaded.curve_rows:,} epochs"
+    )
+
+
+@app.command()
+def check(as_json: Json = False) -> None:
+    """Look for orphans, gaps, repeats, rows beyond last_epoch and wrong summaries."""
+    with connect().connect() as connection:
+        report = check_database(connection)
+    if as_json:
+        typer.echo(json.dumps(asdict(report)))
+    else:
+        for finding in report.findings:
+            some = ", ".join(map(str, finding.runs))
+            typer.echo(f"{finding.check}: {finding.count:,} {finding.meaning}: {some}")
+        verdict = "sound" if not report.findings else f"{len(report.findings)} kinds of damage"
+        typer.echo(
+            f"{report.runs:,} runs, {report.curve_rows:,} epochs: {verdict}; "
+            f"{report.expired:,} leases over, {report.unlinked:,} runs of no suite"
+        )
+    if report.findings:
+        raise typer.Exit(1)
+
+
+@app.command()
+def prune(
+    suite: Annotated[
+        str | None, typer.Argument(help="Suite whose own runs go; none: runs of no suite.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
+) -> None:
+    """Delete a suite's runs that no other suite uses, after showing what would go."""
+    engine = connect()
+    with engine.connect() as connection:
+        plan = plan_prune(connection, suite)
+    typer.echo(_described(plan))
+    if not plan.runs:
+        return
+    if not yes:
+        typer.confirm("Delete them?", abort=True)
+    with engine.begin() as connection:
+        gone = prune_runs(connection, suite)
+    typer.echo(f"deleted {gone.runs:,} runs")
+
+
+def _described(plan: PrunePlan) -> str:
+    of = f"only suite {plan.suite} has" if plan.suite else "no suite has"
+    shared = f"; {plan.shared:,} runs that other suites have stay" if plan.suite else ""
+    return f"{plan.runs:,} runs that {of} ({plan.done:,} done) with {plan.epochs:,} epochs{shared}"

@@ -1,0 +1,199 @@
+"""A dump carries a suite into another database whole, once, or not at all."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fixtures.curves import record_all
+from fixtures.database import Database, Server, scratch_database
+from fixtures.runs import capacity_spec, claim_all, grok_spec, register, speed_spec
+from sqlalchemy import text
+
+from db.check import check
+from db.claims import claim, release
+from db.dump import Dumped, dump_suite
+from db.load import load_dump
+from db.queries.suites import get_suite
+from db.registering import open_runs
+from service.errors import DumpError, SuiteError
+
+SPECS = [grok_spec(seed=1), grok_spec(seed=2), speed_spec(), capacity_spec()]
+RESULTS = "key, state, reason, last_epoch, thinned, first_online, first_eval, first_val, bits"
+RESULTS += ", final_val_loss, best_train_loss, device, closed_at"
+
+
+@pytest.fixture
+def recorded(database: Database) -> Database:
+    record_all(database.engine, claim_all(database.engine, SPECS), epochs=200)
+    register(database.engine, [*SPECS, grok_spec(seed=9)])
+    return database
+
+
+@pytest.fixture
+def other(database_server: Server, template_database: str) -> Iterator[Database]:
+    with scratch_database(database_server, template_database) as found:
+        yield found
+
+
+def write_dump(database: Database, path: Path, *, dense: int | None = None) -> Dumped:
+    engine = database.engine.execution_options(isolation_level="REPEATABLE READ")
+    with engine.connect() as connection:
+        return dump_suite(connection, "little", path, dense=dense)
+
+
+def results(database: Database) -> list[Any]:
+    with database.engine.connect() as connection:
+        return connection.execute(text(f"SELECT {RESULTS} FROM runs ORDER BY key")).all()
+
+
+def curves(database: Database) -> list[Any]:
+    query = "SELECT r.key, c.* FROM curve c JOIN runs r ON r.id = c.run_id ORDER BY r.key, c.epoch"
+    with database.engine.connect() as connection:
+        rows = connection.execute(text(query)).all()
+    return [(row.key, *row[2:]) for row in rows]
+
+
+def everything(database: Database) -> list[Any]:
+    """All tables as text, to find any change at all."""
+    found = []
+    with database.engine.connect() as connection:
+        for table in ("suites", "runs", "suite_runs", "attempts", "curve"):
+            rows = connection.scalars(text(f"SELECT t::text FROM {table} t ORDER BY t::text"))
+            found.append(rows.all())
+    return found
+
+
+def is_sound(database: Database) -> bool:
+    with database.engine.connect() as connection:
+        return check(connection).findings == []
+
+
+def test_a_loaded_suite_equals_the_dumped_one(
+    recorded: Database, other: Database, tmp_path: Path
+) -> None:
+    dumped = write_dump(recorded, tmp_path / "little.dump")
+    assert (dumped.runs, dumped.closed, dumped.curve_rows) == (5, 4, 800)
+    loaded = load_dump(other.engine, tmp_path / "little.dump")
+    assert (loaded.created, loaded.taken, loaded.curve_rows) == (5, 4, 800)
+    assert results(other) == results(recorded)
+    assert curves(other) == curves(recorded)
+    assert is_sound(other)
+    with other.engine.connect() as connection:
+        suite = get_suite(connection, "little")
+    assert suite.recorded is not None
+    assert suite.recorded["devices"] == ["cpu"]
+
+
+def test_loading_again_changes_nothing(recorded: Database, other: Database, tmp_path: Path) -> None:
+    write_dump(recorded, tmp_path / "little.dump")
+    load_dump(other.engine, tmp_path / "little.dump")
+    before = everything(other)
+    again = load_dump(other.engine, tmp_path / "little.dump")
+    assert (again.created, again.taken) == (0, 0)
+    assert everything(other) == before
+
+
+def test_loading_into_the_database_it_came_from_changes_nothing(
+    recorded: Database, tmp_path: Path
+) -> None:
+    write_dump(recorded, tmp_path / "little.dump")
+    before = everything(recorded)
+    load_dump(recorded.engine, tmp_path / "little.dump")
+    assert everything(recorded) == before
+
+
+def test_runs_merge_by_key_and_what_is_done_here_stays(
+    recorded: Database, other: Database, tmp_path: Path
+) -> None:
+    write_dump(recorded, tmp_path / "little.dump")
+    claimed = claim_all(other.engine, [SPECS[0], SPECS[1], SPECS[2]], name="mine")
+    record_all(other.engine, claimed[:1], epochs=10)  # done here
+    release(other.engine, claimed[1:2])  # waiting here, tried once
+    loaded = load_dump(other.engine, tmp_path / "little.dump")  # the third is being trained here
+    assert loaded.taken == 2
+    found = {row.key: row for row in results(other)}
+    assert found[SPECS[0].key].last_epoch == 10
+    assert found[SPECS[1].key].last_epoch == 200
+    assert found[SPECS[2].key].state == "running"
+    assert is_sound(other)
+
+
+def test_an_open_run_of_a_dump_can_be_trained_where_it_was_loaded(
+    recorded: Database, other: Database, tmp_path: Path
+) -> None:
+    write_dump(recorded, tmp_path / "little.dump")
+    load_dump(other.engine, tmp_path / "little.dump")
+    with other.engine.connect() as connection:
+        suite = get_suite(connection, "little").id
+    ((key, run_id),) = open_runs(other.engine, suite).items()
+    assert key == grok_spec(seed=9).key
+    assert claim(other.engine, [run_id], "here", 60)[0].attempt == 1
+
+
+def test_a_thinned_dump_is_smaller_and_has_exact_passages(
+    recorded: Database, other: Database, tmp_path: Path
+) -> None:
+    whole = write_dump(recorded, tmp_path / "whole.dump")
+    thin = write_dump(recorded, tmp_path / "thin.dump", dense=5)
+    assert thin.curve_rows < whole.curve_rows / 2
+    load_dump(other.engine, tmp_path / "thin.dump")
+    passages = "SELECT key, first_online, first_eval, first_val FROM runs ORDER BY key"
+    with recorded.engine.connect() as one, other.engine.connect() as two:
+        assert one.execute(text(passages)).all() == two.execute(text(passages)).all()
+        recorded_as = get_suite(two, "little").recorded
+    assert recorded_as is not None
+    assert "First passages are exact" in recorded_as["thinning"]
+    assert set(curves(other)) < set(curves(recorded))
+    assert is_sound(other)
+
+
+def test_another_suite_of_the_same_name_is_refused(
+    recorded: Database, other: Database, tmp_path: Path
+) -> None:
+    write_dump(recorded, tmp_path / "little.dump")
+    register(other.engine, [capacity_spec(n=50)])
+    before = everything(other)
+    with pytest.raises(SuiteError, match="different suites of one name"):
+        load_dump(other.engine, tmp_path / "little.dump")
+    assert everything(other) == before
+
+
+def test_a_newer_format_is_refused(other: Database, tmp_path: Path) -> None:
+    path = tmp_path / "future.dump"
+    path.write_bytes(b"groktime-dump 99 sha256=" + b"0" * 64 + b"\n")
+    with pytest.raises(DumpError, match="format 99, newer than 1"):
+        load_dump(other.engine, path)
+
+
+@pytest.mark.parametrize("content", [b"", b"hello\n", b"groktime-dump 1 sha256=zz\n"])
+def test_what_is_no_dump_is_refused(other: Database, tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "no.dump"
+    path.write_bytes(content)
+    with pytest.raises(DumpError, match="not a dump of groktime"):
+        load_dump(other.engine, path)
+    with pytest.raises(DumpError, match="does not exist"):
+        load_dump(other.engine, tmp_path / "nowhere")
+
+
+def test_a_damaged_file_is_refused_and_changes_nothing(
+    recorded: Database, other: Database, tmp_path: Path
+) -> None:
+    path = tmp_path / "little.dump"
+    write_dump(recorded, path)
+    whole = path.read_bytes()
+    before = everything(other)
+    rng = random.Random(1)
+    for number in range(40):
+        damaged = bytearray(whole)
+        if number % 4 == 0:
+            del damaged[rng.randrange(len(damaged)) :]
+        else:
+            damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
+        path.write_bytes(bytes(damaged))
+        with pytest.raises(DumpError):
+            load_dump(other.engine, path)
+    assert everything(other) == before
