@@ -149,8 +149,8 @@ def measure(quick: bool) -> list[dict[str, object]]:
     mem, grok = central_cell(rng)
     gen, runs, cells = grok.generalisation(), capacity_runs(), sweep_cells(rng)
     resamples = 10_000
-    sample = 5 if quick else 50
-    repeats = 3 if quick else 15
+    sample = 3 if quick else 50
+    repeats = 2 if quick else 15
     whole = best_ms(lambda: whole_crossing(mem, grok, runs, resamples), repeats)
     alone = best_ms(lambda: crossing(mem, gen, n_resamples=resamples), repeats)
     tests = best_ms(
