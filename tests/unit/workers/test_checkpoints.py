@@ -1,0 +1,97 @@
+"""Checkpoints are whole or refused, and the last two are kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.errors import CheckpointError
+from workers.checkpoints import CheckpointStore
+
+KEY, PRINT = "ab" * 32, "engine 1"
+STATE = {"w": np.arange(6, dtype=np.float32).reshape(2, 3), "m.w": np.zeros((2, 3), np.float32)}
+
+
+def saved(folder: Path, *epochs: int) -> CheckpointStore:
+    store = CheckpointStore(folder)
+    for epoch in epochs:
+        store.save(KEY, epoch, PRINT, STATE, {"seconds": 1.5, "epoch": epoch})
+    return store
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.checkpoint"))
+
+
+def test_what_is_loaded_is_what_was_saved(tmp_path: Path) -> None:
+    found = saved(tmp_path, 7).load(KEY, 7)
+    assert found.fingerprint == PRINT
+    assert found.extra == {"seconds": 1.5, "epoch": 7}
+    assert set(found.state) == set(STATE)
+    assert all(found.state[name].tobytes() == STATE[name].tobytes() for name in STATE)
+
+
+def test_the_last_two_are_kept_newest_first(tmp_path: Path) -> None:
+    store = saved(tmp_path, 5, 10, 15, 20)
+    assert store.epochs(KEY, PRINT) == [20, 15]
+    assert len(files(tmp_path)) == 2
+
+
+def test_checkpoints_of_another_engine_are_not_offered(tmp_path: Path) -> None:
+    store = saved(tmp_path, 5)
+    assert store.epochs(KEY, "engine 2") == []
+    assert store.epochs("cd" * 32, PRINT) == []
+
+
+@given(st.data())
+@settings(max_examples=40, deadline=None)
+def test_a_damaged_file_is_refused_and_the_one_before_is_used(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("checkpoints")
+    store = saved(folder, 5, 10)
+    newest = files(folder)[-1]
+    content = bytearray(newest.read_bytes())
+    if data.draw(st.booleans(), label="truncate"):
+        content = content[: data.draw(st.integers(0, len(content) - 1), label="length")]
+    else:
+        place = data.draw(st.integers(0, len(content) - 1), label="place")
+        content[place] ^= data.draw(st.integers(1, 255), label="bits")
+    newest.write_bytes(content)
+    with pytest.raises(CheckpointError):
+        store.load(KEY, 10)
+    assert store.epochs(KEY, PRINT) == [5]
+
+
+def test_a_file_under_another_runs_name_is_refused(tmp_path: Path) -> None:
+    store = saved(tmp_path, 5)
+    files(tmp_path)[0].rename(files(tmp_path)[0].with_name("00000006.checkpoint"))
+    with pytest.raises(CheckpointError, match="another run or epoch"):
+        store.load(KEY, 6)
+
+
+def test_a_write_that_fails_leaves_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = saved(tmp_path, 5)
+
+    def no_space(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("workers.checkpoints.os.fsync", no_space)
+    with pytest.raises(OSError, match="No space"):
+        store.save(KEY, 10, PRINT, STATE, {})
+    monkeypatch.undo()
+    assert store.epochs(KEY, PRINT) == [5]
+    assert [path.name for path in files(tmp_path)[0].parent.iterdir()] == ["00000005.checkpoint"]
+
+
+def test_a_finished_run_leaves_nothing(tmp_path: Path) -> None:
+    store = saved(tmp_path, 5)
+    store.delete(KEY)
+    store.delete(KEY)
+    assert files(tmp_path) == []
