@@ -139,18 +139,20 @@ def _after(
     if value is None:
         return f"AND r.{column} IS NULL AND r.id {beyond} %(after_id)s", {"after_id": run_id}
     # The column's own type decides, so that a real equals itself.
-    kind = Run.__table__.columns[sort].type.compile(dialect=connection.dialect)
+    kind = "integer"
+    if sort not in PASSAGES:
+        kind = Run.__table__.columns[sort].type.compile(dialect=connection.dialect)
     place = f"CAST(%(after)s AS {kind})"
     condition = (
-        f"AND (r.{sort} {beyond} {place} OR r.{sort} IS NULL"
-        f" OR r.{sort} = {place} AND r.id {beyond} %(after_id)s)"
+        f"AND (r.{column} {beyond} {place} OR r.{column} IS NULL"
+        f" OR r.{column} = {place} AND r.id {beyond} %(after_id)s)"
     )
     return condition, {"after": str(value), "after_id": run_id}
 
 
 def _is_of(column: str, value: Any) -> bool:
     """Whether a cursor's value can be one of the column's."""
-    kind = column_kind(column)
+    kind = "int" if column in PASSAGES else column_kind(column)
     if value is None:
         return True
     if kind == "time":
