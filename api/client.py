@@ -1,4 +1,4 @@
-"""A small client for notebooks: answers as attributes, tables as pandas frames.
+"""A small client for notebooks: answers as dictionaries, tables as pandas frames.
 
 from api.client import Client
 

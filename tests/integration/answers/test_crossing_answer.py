@@ -1,0 +1,178 @@
+"""Answers about suites whose speeds cross where their laws say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from fixtures.database import Database
+from fixtures.seeded import PRIMES, p_cross
+from sqlalchemy import Connection, text
+
+from service.answers.crossing import crossing
+from service.answers.question import Question
+from service.answers.reading import reading
+from service.answers.refusals import Ambiguous, Refusal, Unknown
+from service.answers.speeds import speeds
+
+
+@pytest.fixture(scope="module")
+def connection(shared_seeded: Database) -> Iterator[Connection]:
+    engine = shared_seeded.reader()
+    with reading(engine) as opened:
+        yield opened
+    engine.dispose()
+
+
+ASKED = Question(prime=29, suite="tiny")
+
+
+@pytest.mark.parametrize("prime", PRIMES)
+def test_the_crossing_is_where_the_laws_say(connection: Connection, prime: int) -> None:
+    answer = crossing(connection, replace(ASKED, prime=prime))
+    assert answer.status == "crossed"
+    assert answer.p_cross.estimate == pytest.approx(p_cross(answer.k_mem), rel=0.06)
+    assert answer.p_cross.low is not None
+    assert answer.p_cross.high is not None
+    assert answer.p_cross.low <= answer.p_cross.estimate <= answer.p_cross.high
+    assert answer.residual == pytest.approx(0, abs=0.15)
+
+
+def test_runs_that_did_not_reach_diverged_or_are_missing_are_counted_apart(
+    connection: Connection,
+) -> None:
+    answer = crossing(connection, ASKED)
+    assert (answer.censored.speed, answer.diverged.speed, answer.missing.speed) == (5, 1, 0)
+    pending = crossing(connection, replace(ASKED, prime=31))
+    assert pending.missing.grok == 1
+    assert answer.seeds.speed == answer.seeds.grok == 5
+
+
+def test_the_answer_says_which_runs_and_conventions_it_rests_on(connection: Connection) -> None:
+    answer = crossing(connection, ASKED)
+    assert (answer.suite, answer.prime, answer.setting) == ("tiny", 29, {})
+    assert (answer.method, answer.clock, answer.units) == ("robust", "online", "epochs")
+    assert answer.provenance.thresholds.e_val == 0.98
+    assert (answer.provenance.runs.speed, answer.provenance.runs.grok) == (30, 30)
+    assert answer.provenance.engines == ("torch",)
+
+
+def test_a_width_whose_median_is_not_reached_has_no_value(connection: Connection) -> None:
+    smallest = crossing(connection, ASKED).curves.t_mem[0]
+    assert (smallest.value, smallest.reached, smallest.censored) == (None, 0, 5)
+
+
+def test_the_paper_takes_the_closest_approach_and_gives_no_interval(
+    connection: Connection,
+) -> None:
+    answer = crossing(connection, replace(ASKED, method="paper"))
+    assert answer.status == "closest_approach"
+    assert answer.p_cross.level is None
+    assert answer.p_cross.estimate == pytest.approx(p_cross(answer.k_mem), rel=0.1)
+
+
+def test_steps_are_epochs_times_the_steps_of_one(connection: Connection) -> None:
+    epochs = crossing(connection, ASKED)
+    steps = crossing(connection, replace(ASKED, units="steps"))
+    assert steps.epochs == pytest.approx(epochs.epochs * -(-epochs.n_train // 512))
+
+
+def test_the_eval_clock_is_faster_than_the_online_one(connection: Connection) -> None:
+    online = speeds(connection, ASKED).t_mem[-1].median
+    evaluated = speeds(connection, replace(ASKED, clock="eval")).t_mem[-1].median
+    assert online is not None
+    assert evaluated is not None
+    assert evaluated < online
+
+
+def test_a_threshold_off_the_ladder_lies_between_its_neighbours(connection: Connection) -> None:
+    def value(threshold: float) -> float:
+        median = speeds(connection, replace(ASKED, t_mem=threshold)).t_mem[2].median
+        assert median is not None
+        return median
+
+    assert value(0.9) <= value(0.9051) <= value(0.91)
+
+
+def test_a_threshold_above_the_one_at_which_runs_stopped_is_refused(
+    connection: Connection,
+) -> None:
+    with pytest.raises(Refusal, match=r"t_mem: 0.995 is above 0.99") as refused:
+        crossing(connection, replace(ASKED, t_mem=0.995))
+    assert refused.value.accepted == "at most 0.99"
+
+
+def test_wider_models_can_be_left_out(connection: Connection) -> None:
+    answer = crossing(connection, replace(ASKED, max_width=16))
+    assert max(point.width for point in answer.curves.t_gen) == 16
+    with pytest.raises(Refusal, match="the smallest is 8"):
+        crossing(connection, replace(ASKED, max_width=4))
+
+
+def test_several_settings_are_refused_with_the_values_to_choose_from(
+    connection: Connection,
+) -> None:
+    asked = Question(prime=23, suite="decay")
+    with pytest.raises(Ambiguous) as refused:
+        crossing(connection, asked)
+    assert refused.value.accepted == {"weight_decay": [0.1, 1.0]}
+    chosen = crossing(connection, replace(asked, filters={"weight_decay": 0.1}))
+    assert chosen.setting == {"weight_decay": 0.1}
+
+
+def test_a_value_that_no_run_has_is_refused_with_those_there_are(connection: Connection) -> None:
+    asked = Question(prime=23, suite="decay", filters={"weight_decay": 0.5})
+    with pytest.raises(Refusal) as refused:
+        crossing(connection, asked)
+    assert refused.value.accepted == [0.1, 1.0]
+
+
+def test_bits_per_parameter_are_fitted_here_matched_or_the_papers(connection: Connection) -> None:
+    own = crossing(connection, ASKED).c_model
+    assert (own.source, own.suite) == ("fitted", "tiny")
+    assert own.value == pytest.approx(2.1, rel=0.01)
+    decay = Question(prime=23, suite="decay")
+    matched = crossing(connection, replace(decay, filters={"weight_decay": 1.0})).c_model
+    assert (matched.source, matched.suite, matched.value) == ("matched_suite", "tiny", own.value)
+    paper = crossing(connection, replace(decay, filters={"weight_decay": 0.1})).c_model
+    assert (paper.source, paper.suite, paper.value) == ("paper", None, 2.16)
+
+
+def test_without_a_suite_the_default_answers_or_the_newest_that_has_the_prime(
+    connection: Connection,
+) -> None:
+    by_default = crossing(connection, Question(prime=23, default_suite="tiny"))
+    assert by_default.suite == "tiny"
+    only_there = crossing(connection, Question(prime=31, default_suite="absent"))
+    assert only_there.suite == "tiny"
+    with pytest.raises(Ambiguous):  # the newest suite with the prime is decay
+        crossing(connection, Question(prime=23, default_suite="absent"))
+
+
+def test_an_unknown_prime_or_suite_is_refused_with_what_there_is(connection: Connection) -> None:
+    with pytest.raises(Unknown) as nowhere:
+        crossing(connection, Question(prime=113))
+    assert nowhere.value.accepted == [23, 29, 31]
+    with pytest.raises(Unknown) as not_here:
+        crossing(connection, Question(prime=31, suite="decay"))
+    assert not_here.value.accepted == [23, 29]
+    with pytest.raises(Unknown) as no_suite:
+        crossing(connection, Question(prime=31, suite="absent"))
+    assert no_suite.value.accepted == ["decay", "tiny"]
+
+
+def test_a_question_without_a_prime_names_the_suites_primes(connection: Connection) -> None:
+    with pytest.raises(Refusal) as refused:
+        crossing(connection, Question(suite="tiny"))
+    assert refused.value.accepted == [23, 29, 31]
+
+
+def test_everything_is_read_from_one_moment(seeded: Database) -> None:
+    engine = seeded.reader()
+    with reading(engine) as opened:
+        before = crossing(opened, ASKED).revision
+        with seeded.engine.begin() as other:
+            other.execute(text("UPDATE suites SET revision = revision + 1"))
+        assert crossing(opened, ASKED).revision == before
+    engine.dispose()

@@ -1,0 +1,162 @@
+"""Answers about whole suites: capacity, laws, tests, coverage, runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from fixtures.database import Database
+from fixtures.seeded import BITS
+from sqlalchemy import Connection
+
+from service.answers.capacity import capacity
+from service.answers.cell_tests import cell_tests
+from service.answers.coverage import coverage
+from service.answers.curves import run_curve
+from service.answers.delay import delay
+from service.answers.law import law
+from service.answers.onset import onset
+from service.answers.question import Question
+from service.answers.reading import read_suite, reading
+from service.answers.refusals import Ambiguous, NotEnough, Unknown
+from service.answers.regimes import regimes
+from service.answers.runs import list_runs, run_detail
+from service.answers.suites import suite_summary
+
+
+@pytest.fixture(scope="module")
+def connection(shared_seeded: Database) -> Iterator[Connection]:
+    engine = shared_seeded.reader()
+    with reading(engine) as opened:
+        yield opened
+    engine.dispose()
+
+
+TINY = Question(suite="tiny")
+
+
+def test_capacity_grows_with_the_parameters_as_it_was_made_to(connection: Connection) -> None:
+    answer = capacity(connection, TINY)
+    assert [width.width for width in answer.widths] == [4, 6, 8, 10]
+    assert answer.fit is not None
+    assert answer.fit.slope == pytest.approx(BITS, rel=0.01)
+    assert answer.prime == 23
+    thresholds = {(row.prime, row.k_mem): row.p_mem for row in answer.p_mem}
+    assert {prime for prime, _ in thresholds} == {23, 29, 31}
+    assert all(p == pytest.approx(k / answer.c_model.value) for (_, k), p in thresholds.items())
+
+
+def test_a_suite_without_capacity_runs_says_so(connection: Connection) -> None:
+    with pytest.raises(NotEnough, match="decay has no capacity runs"):
+        capacity(connection, Question(suite="decay"))
+
+
+def test_the_law_covers_all_primes_of_one_setting(connection: Connection) -> None:
+    answer = law(connection, TINY)
+    assert answer.primes == (23, 29, 31)
+    assert answer.pooled is not None
+    assert answer.pooled.a > 0
+    assert {fit.form for fit in answer.rivals} == {"exponential", "power", "stretched"}
+    assert answer.collapse.primes == 3
+    with pytest.raises(Ambiguous):
+        law(connection, Question(suite="decay"))
+
+
+def test_a_window_of_the_law_leaves_points_out_of_the_fit(connection: Connection) -> None:
+    answer = law(connection, TINY, (0.0, 0.1))
+    assert {point.fitted for point in answer.points} == {True, False}
+    assert answer.pooled is not None
+    assert answer.pooled.n == sum(point.fitted for point in answer.points)
+
+
+def test_the_tests_have_a_row_per_cell_and_say_what_they_cannot_test(
+    connection: Connection,
+) -> None:
+    answer = cell_tests(connection, TINY)
+    assert [row.prime for row in answer.cells] == [23, 29, 31]
+    assert answer.n == answer.n_total == 3
+    assert any(not statistic.testable for statistic in answer.pooled)
+    (row,) = answer.within
+    assert row.n == 3
+    assert row.verdict in ("strong", "moderate", "weak")
+
+
+def test_swept_axes_become_settings_of_the_tests(connection: Connection) -> None:
+    answer = cell_tests(connection, Question(suite="decay"))
+    assert answer.axes == ("weight_decay",)
+    assert [row.setting for row in answer.within] == [{"weight_decay": 0.1}, {"weight_decay": 1.0}]
+    assert len(answer.cells) == 4
+
+
+def test_delays_begin_where_the_crossing_is(connection: Connection) -> None:
+    answer = delay(connection, Question(suite="tiny", prime=29))
+    positive = [point.width for point in answer.points if point.delay > 0]
+    assert min(positive) > 16
+    found = onset(connection, Question(suite="tiny", prime=29)).p_onset
+    assert found.status == "separated"
+    assert found.low is not None
+    assert found.low < found.estimate
+
+
+def test_small_models_generalise_at_once_and_large_ones_grok(connection: Connection) -> None:
+    points = regimes(connection, Question(suite="tiny", prime=29)).points
+    assert (points[0].regime, points[-1].regime) == ("immediate", "grokking")
+
+
+def test_coverage_adds_up_and_tells_failures(connection: Connection) -> None:
+    answer = coverage(connection, read_suite(connection, "tiny"))
+    states = answer.states
+    assert (states.pending, states.failed, states.done) == (1, 1, 202)
+    assert sum(cell.states.done for cell in answer.cells) == states.done
+    assert [(f.reason, f.runs) for f in answer.failures] == [("diverged", 1)]
+
+
+def test_a_suite_tells_its_primes_axes_and_counts(connection: Connection) -> None:
+    summary = suite_summary(connection, read_suite(connection, "decay"), "tiny")
+    assert summary.primes == (23, 29)
+    assert summary.axes == {"weight_decay": (0.1, 1.0)}
+    assert summary.complete
+    assert not summary.default
+
+
+def test_pages_of_runs_join_without_gap_or_repeat(connection: Connection) -> None:
+    suite = read_suite(connection, "tiny")
+    seen: list[int] = []
+    cursor = None
+    while True:
+        page = list_runs(
+            connection,
+            suite_id=suite.id,
+            filters={"kind": ["grok"]},
+            sort="t_gen",
+            descending=True,
+            limit=17,
+            cursor=cursor,
+        )
+        seen += [run.id for run in page.items]
+        cursor = page.next
+        if cursor is None:
+            break
+    assert len(seen) == len(set(seen)) == page.total == 90
+
+
+def test_a_curve_is_whole_or_says_that_it_is_not(connection: Connection) -> None:
+    whole = run_curve(connection, 1)
+    assert whole.shown == whole.recorded == len(whole.epoch)
+    assert not whole.sampled
+    thinned = run_curve(connection, 1, points=20)
+    assert thinned.sampled
+    assert thinned.shown < whole.shown
+    chosen = run_curve(connection, 1, epochs=[2, 5, 10**6])
+    assert chosen.epoch == (2, 5)
+    assert chosen.sampled
+
+
+def test_a_run_shows_its_ladder_and_attempts(connection: Connection) -> None:
+    detail = run_detail(connection, 1)
+    assert detail.passages is not None
+    assert len(detail.passages.thresholds) == len(detail.passages.online)
+    assert [attempt.state for attempt in detail.attempts] == ["done"]
+    assert "tiny" in detail.suites
+    with pytest.raises(Unknown):
+        run_detail(connection, 10**6)
