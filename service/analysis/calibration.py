@@ -195,16 +195,20 @@ def clustered_line(
 
 
 def theil_sen(x: FloatArray, y: FloatArray, level: float = 0.95) -> RobustSlope | None:
-    """Median of pairwise slopes. Sen (1968), J. Am. Stat. Assoc. 63, 1379."""
+    """Median of pairwise slopes; nearly all x tied leaves no interval, so it is unbounded.
+
+    Sen (1968), J. Am. Stat. Assoc. 63, 1379.
+    """
     if len(x) < 3 or np.ptp(x) == 0:
         return None
-    fit = stats.theilslopes(y, x, alpha=level)
+    with np.errstate(invalid="ignore"):
+        fit = stats.theilslopes(y, x, alpha=level)
     return RobustSlope(
         "theil_sen",
         float(fit.slope),
         float(fit.intercept),
-        float(fit.low_slope),
-        float(fit.high_slope),
+        float(np.nan_to_num(fit.low_slope, nan=-np.inf)),
+        float(np.nan_to_num(fit.high_slope, nan=np.inf)),
         level,
     )
 
