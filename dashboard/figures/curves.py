@@ -42,7 +42,7 @@ def curves_figure(curves: Sequence[RunCurve]) -> Figure:
             data.append(_line(curve, curve.val_accuracy, colour, dash, "x2", "y2", legend=False))
     if len(widths) > 1:
         data.append(_colour_bar(widths))
-    split = [0, 0.47] if validated else [0, 1]
+    split = [0, 0.46] if validated else [0, 1]
     epochs = log_axis("epoch", 0.95, max(last, 10) * 1.05)
     accuracy = linear_axis("", range=[-0.02, 1.04], tickformat=".0%")
     frame = layout(
@@ -54,7 +54,7 @@ def curves_figure(curves: Sequence[RunCurve]) -> Figure:
         showlegend=len(curves) <= 12,
     )
     if validated:
-        frame["xaxis2"] = epochs | {"domain": [0.53, 1], "anchor": "y2"}
+        frame["xaxis2"] = epochs | {"domain": [0.55, 1], "anchor": "y2"}
         frame["yaxis2"] = accuracy | {
             "title": _title("validation accuracy"),
             "anchor": "x2",

@@ -28,7 +28,7 @@ def regime_shapes(answer: RegimesAnswer, low: float, high: float) -> list[dict[s
     shapes = []
     for name, start, end in stretches(answer.points, low, high):
         shapes.append(band(start, end, COLOURS[name]))
-        strip = band(start, end, COLOURS[f"{name}_strip"], y0=1 - STRIP) | {"layer": "between"}
+        strip = band(start, end, COLOURS[f"{name}_strip"], y0=1 - STRIP) | {"layer": "above"}
         if end / start > (high / low) ** 0.14:  # room for the word
             strip["label"] = {
                 "text": NAMES[name],

@@ -3,6 +3,7 @@
 import { el, rich } from "./dom.js";
 import { VIEWS, here, onMove, path } from "./address.js";
 import { themeButton } from "./palette.js";
+import { field } from "./controls.js";
 import { plotly } from "./drawing.js";
 import { suites } from "./suites.js";
 import { live } from "./live.js";
@@ -31,7 +32,7 @@ async function show() {
   try {
     known = await suites();
   } catch (error) {
-    return fail("The suites could not be read", error.message);
+    return error.status === 401 ? unlock(error.message) : fail("The suites could not be read", error.message);
   }
   const suite = known.find((s) => s.name === query.get("suite"));
   navigation(view, query, suite ? Object.keys(suite.axes) : []);
@@ -52,6 +53,19 @@ function fail(title, text) {
   main.replaceChildren(el("section", { class: "card message" },
     el("h1", {}, title), el("p", {}, text),
     el("button", { type: "button", class: "button", onclick: () => location.reload() }, "Try again")));
+}
+
+// Reading may be closed by a token; it stays in this tab only.
+function unlock(text) {
+  current = undefined;
+  const token = el("input", { type: "password", id: "read-token", autocomplete: "off" });
+  main.replaceChildren(el("section", { class: "card message" },
+    el("h1", {}, "This server asks for a token"), el("p", {}, text),
+    el("form", { class: "inline-form", onsubmit: (event) => {
+      event.preventDefault();
+      sessionStorage.setItem("groktime-read-token", token.value);
+      location.reload();
+    } }, field("Token", token), el("button", { class: "button primary", type: "submit" }, "Read"))));
 }
 
 function welcome() {

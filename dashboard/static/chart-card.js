@@ -79,6 +79,7 @@ export class ChartCard {
 
   show(state, text = "", more = []) {
     this.node.dataset.state = state;
+    this.node.dataset.shown = state === "loading" ? "" : this.query;
     this.node.setAttribute("aria-busy", String(state === "loading"));
     if (state === "ready") return this.overlay.replaceChildren();
     const first = !this.drawn;

@@ -5,7 +5,7 @@ import { ask } from "./api.js";
 let reading;
 
 export function suites() {
-  reading ??= ask("/suites").then((answer) => (answer.items ?? answer.suites ?? answer).map(known));
+  reading ??= ask("/suites").then((answer) => answer.items);
   reading.catch(() => (reading = undefined));
   return reading;
 }
@@ -14,9 +14,6 @@ export function forget() {
   reading = undefined;
 }
 
-function known(suite) {
-  return { ...suite, axes: suite.axes ?? {}, primes: suite.primes ?? [] };
-}
 
 // Where a link names no suite, the server's default comes first.
 export function chosen(all, query) {

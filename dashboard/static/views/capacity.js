@@ -14,7 +14,7 @@ export async function view(all) {
   const curves = new ChartCard({ name: "capacity", title: "Memorised bits", height: 460 });
   const fit = new ChartCard({
     name: "capacity_fit", title: "Capacity", height: 460,
-    onMeta: (meta) => numbers.replaceChildren(meta ? readings(meta) : ""),
+    onMeta: (meta) => numbers.replaceChildren(...(meta ? [readings(meta)] : [])),
   });
   const cards = [curves, fit];
   const node = el("div", { class: "view" },

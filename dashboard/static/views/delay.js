@@ -29,7 +29,7 @@ export async function view(all) {
   const single = new ChartCard({
     name: "delay", title: "Delay and speeds", height: 600,
     adapt: (figure) => (here().query.get("scale") === "log" ? logDelay(figure) : figure),
-    onMeta: (meta) => numbers.replaceChildren(meta ? readings(meta) : ""),
+    onMeta: (meta) => numbers.replaceChildren(...(meta ? [readings(meta)] : [])),
     onClick: (point) => point.customdata?.length === 4 && location.assign(path("runs", { run: point.customdata[0], suite: here().query.get("suite") })),
   });
 

@@ -9,7 +9,7 @@ import {
   suitePicker, thresholds, unitsPicker,
 } from "../panel.js";
 
-const SETTINGS = ["method", "clock", "units", "labels", "max_width", "t_mem", "window_low", "window_high"];
+const SETTINGS = ["method", "clock", "units", "labels", "max_width", "t_mem", "f_min", "f_max"];
 
 export async function view(all) {
   const controls = el("form", { class: "card controls", "aria-label": "Settings of the charts", onsubmit: (e) => e.preventDefault() });
@@ -17,7 +17,7 @@ export async function view(all) {
   const inverse = new ChartCard({ name: "memorisation_inverse", title: "Against inverse capacity", height: 460 });
   const collapse = new ChartCard({
     name: "memorisation", title: "Against capacity fraction", height: 460,
-    onMeta: (meta) => numbers.replaceChildren(meta ? readings(meta) : ""),
+    onMeta: (meta) => numbers.replaceChildren(...(meta ? [readings(meta)] : [])),
   });
   const cards = [inverse, collapse];
   const node = el("div", { class: "view" },

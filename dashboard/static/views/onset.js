@@ -21,7 +21,7 @@ export async function view(all) {
   const prediction = new ChartCard({
     name: "onset", title: "Predicted and empirical", height: 500,
     onMeta: (meta) => {
-      numbers.replaceChildren(meta ? readings(meta) : "");
+      numbers.replaceChildren(...(meta ? [readings(meta)] : []));
       fill(meta);
     },
     onClick: (point) => point.customdata && go("delay", { suite: suite.name, prime: point.customdata[0] }),
@@ -55,7 +55,7 @@ export async function view(all) {
           const group = row.group === last ? "" : row.group;
           last = row.group;
           return el("tr", {},
-            el("td", {}, group), el("td", { title: row.note }, row.name), el("td", {}, row.value),
+            el("td", {}, group), el("td", { title: row.note }, ...rich(row.name)), el("td", {}, row.value),
             el("td", { class: "number" }, row.p), el("td", { class: "number" }, String(row.n)),
             el("td", { class: "verdict" }, el("span", { class: `note ${row.tone}` }, ...rich(row.verdict))),
             printed && el("td", {}, row.paper));

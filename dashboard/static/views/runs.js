@@ -18,13 +18,13 @@ const COLUMNS = [
   ["kind", "Kind", false, String],
   ["prime", "p", true, String],
   ["width", "Width d", true, String],
-  ["params", "P", true, people],
+  ["params", "P", true, (value) => people(value)],
   ["seed", "Seed", true, String],
   ["state", "State", false, (value) => el("span", { class: `badge ${value}` }, value)],
-  ["last_epoch", "Epochs", true, whole],
-  ["e_train_99", "Train 99 %", true, reached],
-  ["e_val_98", "Val 98 %", true, reached],
-  ["e_val_99", "Val 99 %", true, reached],
+  ["last_epoch", "Epochs", true, (value) => whole(value)],
+  ["e_train", "Train 99 %", true, reached],
+  ["e_val", "Val 98 %", true, reached],
+  ["t_gen", "Val 99 %", true, reached],
   ["bits", "Bits", true, (value) => people(value)],
   ["stopped_by", "Stopped by", false, (value, run) => run.reason ?? value ?? "–"],
 ];
@@ -57,6 +57,7 @@ export async function view(all) {
     drawControls(query);
     const cells = query.get("group") === "cells";
     curves.node.hidden = cells || !query.getAll("run").length;
+    if (curves.node.hidden) curves.show("idle");
     await Promise.all([cells ? loadCells(query) : loadRuns(query), drawCurves(query)]);
   }
 
@@ -88,7 +89,10 @@ export async function view(all) {
     asking = new AbortController();
     table.dataset.state = "loading";
     const asked = new URLSearchParams({ suite: suite.name, limit: PAGE });
-    for (const name of ["kind", "prime", "width", "seed", "state", "sort", "cursor", ...Object.keys(suite.axes)]) {
+    const sort = query.get("sort");
+    asked.set("sort", sort.replace(/^-/, ""));
+    asked.set("order", sort.startsWith("-") ? "desc" : "asc");
+    for (const name of ["kind", "prime", "width", "seed", "state", "cursor", ...Object.keys(suite.axes)]) {
       if (query.get(name)) asked.set(name, query.get(name));
     }
     try {
@@ -136,7 +140,7 @@ export async function view(all) {
     picked.replaceChildren(el("div", {},
       el("button", { type: "button", class: "button", onclick: () => set({ run: all }) }, `Show first ${all.length}`),
       el("button", { type: "button", class: "button", disabled: !shown.size, onclick: () => set({ run: null }) }, "Clear")));
-    const next = page.next ?? page.next_cursor ?? page.cursor;
+    const { next } = page;
     pager.replaceChildren(
       el("span", {}, `${page.items.length} shown${shown.size ? `, ${shown.size} in the chart` : ""}`),
       el("div", {},

@@ -18,7 +18,15 @@ export async function view(all) {
   const bar = el("div", { class: "progress", role: "img" });
   const failures = el("section", { class: "card", "aria-labelledby": "failures-title" });
   const jobs = el("section", { class: "card stack", "aria-labelledby": "jobs-title" });
-  const coverage = new ChartCard({ name: "coverage", title: "Coverage", height: 380 });
+  const coverage = new ChartCard({
+    name: "coverage", title: "Coverage", height: 300,
+    adapt: (figure) => {
+      // Squares stay squares: the map is as high as it has primes.
+      const rows = figure.data[0].y.length;
+      coverage.plot.style.height = `${Math.min(620, 90 + 36 * Math.max(rows, 3))}px`;
+      return figure;
+    },
+  });
   const node = el("div", { class: "view" },
     intro("How far are the sweeps?",
       "A sweep trains what a suite still misses. Everything here updates by itself while workers record epochs; finished work is never lost or repeated."),
@@ -92,9 +100,10 @@ export async function view(all) {
   const name = el("input", { type: "text", id: "sweep-suite", list: "suite-names", autocomplete: "off", spellcheck: "false" });
   const status = el("p", { class: "note", role: "status", hidden: true });
   const list = el("div", {});
+  const log = el("pre", { class: "log", tabindex: 0, "aria-label": "End of the log", hidden: true });
   const form = el("form", { class: "inline-form", onsubmit: start }, field("Suite", name), field("Token", token),
     el("button", { class: "button primary", type: "submit" }, "Start a sweep"));
-  jobs.replaceChildren(el("h2", { id: "jobs-title" }, "Start and stop"), form, status, list,
+  jobs.replaceChildren(el("h2", { id: "jobs-title" }, "Start and stop"), form, status, list, log,
     el("datalist", { id: "suite-names" }, all.map((one) => el("option", { value: one.name }))));
 
   function say(text, tone = "plain") {
@@ -126,15 +135,27 @@ export async function view(all) {
 
   async function listJobs() {
     try {
-      const answer = await ask("/sweeps", { token: token.value });
-      const sweeps = answer.items ?? answer;
+      const sweeps = (await ask("/sweeps?limit=20")).items;
       list.replaceChildren(sweeps.length ? el("div", { class: "table-frame" }, el("table", {},
         el("thead", {}, el("tr", {}, ["Sweep", "Suite", "State", "Said last", ""].map((text) => el("th", { scope: "col" }, text)))),
-        el("tbody", {}, sweeps.slice(0, 20).map((sweep) => el("tr", {},
+        el("tbody", {}, sweeps.map((sweep) => el("tr", {},
           el("td", {}, String(sweep.id)), el("td", {}, sweep.suite), el("td", {}, el("span", { class: `badge ${sweep.state}` }, sweep.state)), el("td", {}, sweep.message ?? "–"),
-          el("td", {}, ["submitted", "running"].includes(sweep.state) && el("button", { type: "button", class: "button danger", onclick: () => stop(sweep.id) }, "Stop"))))))) : el("p", { class: "note" }, "No sweep has been submitted through this server; groktime sweep trains without it."));
+          el("td", {}, el("div", { class: "chips" },
+            el("button", { type: "button", class: "button", "aria-label": `Log of sweep ${sweep.id}`, onclick: () => showLog(sweep.id) }, "Log"),
+            ["submitted", "running"].includes(sweep.state) && el("button", { type: "button", class: "button danger", "aria-label": `Stop sweep ${sweep.id}`, onclick: () => stop(sweep.id) }, "Stop")))))))) : el("p", { class: "note" }, "No sweep has been submitted through this server; groktime sweep trains without it."));
     } catch (error) {
       list.replaceChildren(el("p", { class: "note" }, error.message));
+    }
+  }
+
+  async function showLog(id) {
+    try {
+      const sweep = await ask(`/sweeps/${id}`);
+      log.hidden = false;
+      log.textContent = sweep.log.join("\n") || "The log is empty so far.";
+      log.scrollTop = log.scrollHeight;
+    } catch (error) {
+      say(error.message, "bad");
     }
   }
 

@@ -1,0 +1,132 @@
+"""A real server on a seeded database, and Debian's Chromium looking at it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from fixtures.database import Database, Server
+from fixtures.http import serving, settings_for
+from fixtures.seeded import record, register
+from fixtures.visitor import Visitor
+from playwright.sync_api import Browser, BrowserContext, Playwright, sync_playwright
+from pydantic import SecretStr
+
+from api import create_app
+from api.limits import Limits
+from db.claims import claim
+from db.engine import connect
+from db.registering import open_runs
+from service.suites import load_suite
+
+EXAMPLE = Path(__file__).parent.parent / "fixtures" / "example.yaml"
+TOKEN = "a-token-for-tests"
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--enable-unsafe-swiftshader",  # WebGL without a graphics card
+]
+
+
+def chromium() -> str | None:
+    """The browser of this machine."""
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        if found := shutil.which(name):
+            return found
+    return None
+
+
+@pytest.fixture(scope="session")
+def playwright() -> Iterator[Playwright]:
+    with sync_playwright() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def browser(playwright: Playwright) -> Iterator[Browser]:
+    """Chromium; without one the tests are skipped, except in CI, where that is a failure."""
+    path = chromium()
+    if path is None:
+        message = "no Chromium on this machine: install Debian's chromium to run browser tests"
+        pytest.fail(message) if os.environ.get("CI") else pytest.skip(message)
+    opened = playwright.chromium.launch(executable_path=path, args=FLAGS)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="session")
+def example_database(database_server: Server, seeded_template: str) -> Iterator[Database]:
+    """The seeded suites, and a larger one with all kinds of runs and a swept axis."""
+    name = f"gt_browser_{os.getpid()}"
+    engine = connect(database_server.create(name, seeded_template))
+    ids = list(open_runs(engine, register(engine, load_suite(EXAMPLE))).values())
+    record(engine, claim(engine, ids, "seeding", 600))
+    yield Database(database_server.url(name), engine)
+    engine.dispose()
+    database_server.drop(name)
+
+
+@pytest.fixture(scope="session")
+def site(browser: Browser, example_database: Database) -> Iterator[str]:
+    """Address of the dashboard."""
+    settings = settings_for(example_database.url, api_token=SecretStr(TOKEN))
+    settings = settings.model_copy(update={"default_suite": "example"})
+    with serving(create_app(settings, Limits(heavy_burst=100_000))) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def api(site: str) -> Iterator[httpx.Client]:
+    """The same server's API, to compare the page with."""
+    with httpx.Client(base_url=site, timeout=60) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def profiles(browser: Browser) -> Iterator[dict[str, BrowserContext]]:
+    """One profile a theme for all tests, so that the drawing library is read once."""
+    opened = {
+        theme: browser.new_context(
+            viewport={"width": 1440, "height": 900},
+            color_scheme=theme,  # type: ignore[arg-type]
+            accept_downloads=True,
+            permissions=["clipboard-read", "clipboard-write"],
+        )
+        for theme in ("light", "dark")
+    }
+    yield opened
+    for profile in opened.values():
+        profile.close()
+
+
+@pytest.fixture
+def visit(profiles: dict[str, BrowserContext], site: str) -> Iterator[Callable[..., Visitor]]:
+    """Open a window in a theme; what it stores is forgotten afterwards."""
+    pages = []
+
+    def opened(theme: str = "light") -> Visitor:
+        pages.append(profiles[theme].new_page())
+        return Visitor(pages[-1], site)
+
+    yield opened
+    for page in pages:
+        page.evaluate("localStorage.clear()")
+        page.close()
+
+
+@pytest.fixture
+def visitor(visit: Callable[..., Visitor]) -> Visitor:
+    return visit()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker("browser")

@@ -1,0 +1,115 @@
+"""The delay view: what its pickers, switches and sliders show is what the API says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+from fixtures.visitor import Visitor
+
+START = "/view/delay?suite=example&train_fraction=0.5&prime=113"
+
+
+def drawn_as_asked(visitor: Visitor, api: httpx.Client) -> dict[str, Any]:
+    """Compare what is drawn with the API's answer to the chart's own query; returns it."""
+    answer = api.get(f"/charts/delay?{visitor.query('delay')}").json()
+    drawn = visitor.figure("delay")
+    for ours, theirs in zip(drawn["data"], answer["data"], strict=True):
+        assert (ours["name"], ours["x"], ours["y"]) == (theirs["name"], theirs["x"], theirs["y"])
+    panel = visitor.page.locator(".reading .value").all_inner_texts()
+    assert panel == [reading["value"] for reading in answer["layout"]["meta"]["readings"]]
+    return dict(answer)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("prime", "139"),
+        ("method", "paper"),
+        ("clock", "eval"),
+        ("units", "steps"),
+    ],
+)
+def test_a_choice_changes_the_figure_as_the_api_says(
+    visitor: Visitor, api: httpx.Client, setting: str, value: str
+) -> None:
+    visitor.open(START)
+    before = drawn_as_asked(visitor, api)
+    visitor.choose(setting, value)
+    visitor.shows("delay", f"{setting}={value}")
+    assert f"{setting}={value}" in visitor.page.url
+    assert drawn_as_asked(visitor, api) != before
+
+
+def test_the_swept_axis_and_the_suite_are_pickers(visitor: Visitor, api: httpx.Client) -> None:
+    visitor.open(START)
+    visitor.page.select_option("select[name=train_fraction]", "0.4")
+    visitor.shows("delay", "train_fraction=0.4")
+    drawn_as_asked(visitor, api)
+    visitor.page.select_option("select[name=suite]", "tiny")
+    visitor.shows("delay", "suite=tiny", "prime=29")
+    assert "train_fraction" not in visitor.page.url
+    drawn_as_asked(visitor, api)
+
+
+def test_a_slider_moves_on_the_ladder_and_the_crossing_follows(
+    visitor: Visitor, api: httpx.Client
+) -> None:
+    visitor.open(START)
+    before = drawn_as_asked(visitor, api)["layout"]["meta"]["readings"][0]
+    visitor.page.click("details.more > summary")
+    slider = visitor.page.locator("input[name=t_mem]")
+    slider.focus()
+    for _ in range(9):
+        slider.press("ArrowLeft")
+    visitor.shows("delay", "t_mem=0.9")
+    assert visitor.page.locator("input[name=t_mem] + output").inner_text() == "90 %"
+    after = drawn_as_asked(visitor, api)["layout"]["meta"]["readings"][0]
+    assert after["value"] != before["value"]
+
+
+def test_a_log_axis_gives_zero_a_place_of_its_own(visitor: Visitor) -> None:
+    visitor.open(START + "&scale=log")
+    figure = visitor.figure("delay")
+    axis = figure["layout"]["yaxis"]
+    assert axis["type"] == "log"
+    assert axis["ticktext"][0] == "0"
+    minimum = next(t for t in figure["data"] if t["name"] == "least ΔE over seeds")
+    assert min(minimum["y"]) == axis["tickvals"][0]
+
+
+def test_all_primes_are_small_multiples_that_lead_to_each(visitor: Visitor) -> None:
+    visitor.open(START.replace("prime=113", "prime=all"))
+    assert visitor.page.locator(".multiple[data-state=ready]").count() == 3
+    visitor.page.get_by_role("link", name="p = 139").click()
+    visitor.shows("delay", "prime=139")
+    assert visitor.page.locator(".multiple").count() == 0
+
+
+def test_a_link_restores_the_view(visitor: Visitor, api: httpx.Client) -> None:
+    settings = "suite=example&train_fraction=0.4&prime=139&method=paper&clock=eval&scale=log"
+    visitor.open(f"/view/delay?{settings}")
+    checked = visitor.page.eval_on_selector_all(
+        "input[type=radio]:checked", "boxes => boxes.map(b => [b.dataset.setting, b.value])"
+    )
+    wanted = {"prime": "139", "method": "paper", "clock": "eval", "scale": "log"}
+    assert wanted.items() <= dict(checked).items()
+    assert visitor.page.input_value("select[name=train_fraction]") == "0.4"
+    for part in settings.replace("&scale=log", "").split("&"):
+        assert part in visitor.query("delay")
+
+
+def test_going_back_restores_the_view_before(visitor: Visitor) -> None:
+    visitor.open(START)
+    visitor.choose("prime", "139")
+    visitor.shows("delay", "prime=139")
+    visitor.page.go_back()
+    visitor.shows("delay", "prime=113")
+
+
+def test_the_chart_tells_a_screen_reader_what_it_shows(visitor: Visitor) -> None:
+    visitor.open(START)
+    label = visitor.page.locator(".chart[data-chart=delay] .plot").get_attribute("aria-label")
+    assert label is not None
+    assert "P_cross is" in label
