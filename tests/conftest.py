@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-pytest_plugins = ["fixtures.database", "fixtures.seeded", "fixtures.http"]
+pytest_plugins = ["fixtures.cluster", "fixtures.database", "fixtures.seeded", "fixtures.http"]

@@ -1,0 +1,104 @@
+"""Answers are computed once per revision and found again by their tag."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+from fixtures.database import Database
+from fixtures.http import serving, settings_for
+from fixtures.seeded import PENDING, made_up_run
+from sqlalchemy import text
+
+from api import create_app
+from db.claims import Claim, claim
+from db.recorder import Recorder
+
+PATH = "/crossing?prime=31"
+
+
+def train_pending(database: Database) -> None:
+    """Close the run that is pending, as a worker does."""
+    (claimed,) = claim_pending(database)
+    with Recorder(database.engine, [claimed], lease_seconds=60) as recorder:
+        rows, ended = made_up_run(claimed.spec)
+        recorder.record(0, 1, rows)
+        recorder.finish(0, ended)
+
+
+def claim_pending(database: Database) -> list[Claim]:
+    kind, prime, width, seed = PENDING
+    query = text(
+        "SELECT id FROM runs WHERE kind = :kind AND prime = :prime AND width = :width "
+        "AND seed = :seed AND state = 'pending'"
+    )
+    asked = {"kind": kind, "prime": prime, "width": width, "seed": seed}
+    with database.engine.connect() as connection:
+        number = connection.scalar(query, asked)
+    return claim(database.engine, [number], "test", 60)
+
+
+def test_who_has_the_answer_already_gets_a_304(api: httpx.Client) -> None:
+    first = api.get(PATH)
+    again = api.get(PATH, headers={"If-None-Match": f'W/"other", {first.headers["etag"]}'})
+    assert again.status_code == 304
+    assert again.content == b""
+    assert again.headers["etag"] == first.headers["etag"]
+
+
+def test_forms_and_parameters_have_tags_of_their_own(api: httpx.Client) -> None:
+    paths = (PATH, f"{PATH}&format=csv", f"{PATH}&method=paper", "/onset?prime=31")
+    assert len({api.get(path).headers["etag"] for path in paths}) == len(paths)
+
+
+def test_a_finished_suite_may_be_kept_and_an_open_one_is_asked_about(api: httpx.Client) -> None:
+    finished = api.get("/crossing?suite=decay&prime=23&weight_decay=1")
+    assert finished.headers["cache-control"] == "private, max-age=60"
+    assert api.get(PATH).headers["cache-control"] == "private, no-cache"
+
+
+def test_a_stampede_computes_once(seeded: Database) -> None:
+    app = create_app(settings_for(seeded.url))
+    with serving(app) as address, httpx.Client(base_url=address, timeout=60) as api:
+        with ThreadPoolExecutor(16) as threads:
+            answers = list(threads.map(lambda _: api.get(PATH).content, range(32)))
+        assert len(set(answers)) == 1
+        assert app.state.answers.computed == 1
+
+
+def test_a_closed_run_changes_the_answer_and_its_tag(seeded: Database) -> None:
+    app = create_app(settings_for(seeded.url))
+    with serving(app) as address, httpx.Client(base_url=address, timeout=60) as api:
+        before = api.get(PATH)
+        assert before.json()["missing"]["grok"] == 1
+        train_pending(seeded)
+        after = api.get(PATH, headers={"If-None-Match": before.headers["etag"]})
+        assert after.status_code == 200
+        assert after.json()["missing"]["grok"] == 0
+        assert after.json()["revision"] > before.json()["revision"]
+        assert after.headers["cache-control"] == "private, max-age=60"
+
+
+def test_while_a_sweep_runs_a_changed_answer_is_held_for_a_moment(seeded: Database) -> None:
+    app = create_app(settings_for(seeded.url))
+    with serving(app) as address, httpx.Client(base_url=address, timeout=60) as api:
+        claim_pending(seeded)  # a run of the suite is being trained now
+        first = api.get(PATH)
+        with seeded.engine.begin() as connection:
+            connection.execute(text("UPDATE suites SET revision = revision + 1"))
+        held = api.get(PATH)
+        assert held.headers["etag"] == first.headers["etag"]
+        assert app.state.answers.computed == 1
+        app.state.answers._hold = 0.0  # the moment is over
+        assert api.get(PATH).json()["revision"] == first.json()["revision"] + 1
+
+
+def test_two_processes_give_the_same_tag(seeded: Database) -> None:
+    tags = set()
+    for _ in range(2):
+        with (
+            serving(create_app(settings_for(seeded.url))) as address,
+            httpx.Client(base_url=address, timeout=60) as api,
+        ):
+            tags.add(api.get(PATH).headers["etag"])
+    assert len(tags) == 1

@@ -1,0 +1,150 @@
+"""Every route on a real database through real HTTP."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import httpx
+import pytest
+from fixtures.seeded import p_cross
+
+ANSWERS = {
+    "/crossing?prime=29": 1,
+    "/onset?prime=29": 6,
+    "/delay?prime=29": 30,
+    "/regimes?prime=29": 6,
+    "/speeds?prime=29": 60,
+    "/capacity": 24,
+    "/law": 16,
+    "/tests": 3,
+    "/suites": 2,
+    "/suites/tiny/coverage": 40,
+    "/suites/tiny/cells": 60,
+    "/runs?suite=tiny&limit=50": 50,
+    "/runs/1/curve?points=10": None,
+}
+
+
+@pytest.mark.parametrize("path", ANSWERS)
+def test_every_answer_has_a_json_form(api: httpx.Client, path: str) -> None:
+    response = api.get(path)
+    assert response.status_code == 200
+    assert response.headers["content-type"] == "application/json"
+    text = json.dumps(response.json(), allow_nan=False)
+    assert "NaN" not in text
+
+
+@pytest.mark.parametrize("path", ANSWERS)
+@pytest.mark.parametrize("asked_by", ["parameter", "header"])
+def test_every_answer_has_a_csv_twin(api: httpx.Client, path: str, asked_by: str) -> None:
+    if asked_by == "parameter":
+        response = api.get(path, params={"format": "csv"} | dict(httpx.URL(path).params))
+    else:
+        response = api.get(path, headers={"Accept": "text/csv"})
+    assert response.headers["content-type"] == "text/csv; charset=utf-8"
+    rows = list(csv.DictReader(io.StringIO(response.text)))
+    expected = ANSWERS[path]
+    assert rows if expected is None else len(rows) == expected
+
+
+def test_the_crossing_answers_with_nothing_but_a_prime(api: httpx.Client) -> None:
+    answer = api.get("/crossing", params={"prime": 29}).json()
+    assert answer["suite"] == "tiny"
+    assert answer["p_cross"]["estimate"] == pytest.approx(p_cross(answer["k_mem"]), rel=0.06)
+    assert set(answer) >= {
+        *("suite", "revision", "prime", "setting", "method", "clock", "units", "status"),
+        *("p_cross", "epochs", "roots", "p_onset", "residual", "p_mem", "c_model", "seeds"),
+        *("censored", "curves", "provenance"),
+    }
+    assert set(answer["curves"]) == {"t_mem", "t_gen"}
+
+
+def test_a_swept_axis_is_a_filter(api: httpx.Client) -> None:
+    path = "/crossing?suite=decay&prime=23&weight_decay=0.1"
+    assert api.get(path).json()["setting"] == {"weight_decay": 0.1}
+
+
+@pytest.mark.parametrize("operation", ["/", "division", "%2F"])
+def test_an_operation_can_be_written_as_a_word(api: httpx.Client, operation: str) -> None:
+    assert api.get(f"/crossing?prime=29&operation={operation}").status_code == 200
+
+
+def test_an_unescaped_plus_means_addition(api: httpx.Client) -> None:
+    problem = api.get("/crossing?prime=29&operation=+").json()
+    assert (problem["value"], problem["accepted"]) == ("+", ["/"])
+
+
+def test_runs_are_filtered_sorted_and_paged(api: httpx.Client) -> None:
+    query = "/runs?suite=tiny&kind=speed&width=8&width=32&sort=seed&order=desc&limit=4"
+    seen: list[int] = []
+    path: str | None = query
+    while path is not None:
+        response = api.get(path)
+        page = response.json()
+        assert {(run["kind"], run["width"]) for run in page["items"]} <= {
+            ("speed", 8),
+            ("speed", 32),
+        }
+        seen += [run["seed"] for run in page["items"]]
+        link = response.links.get("next")
+        path = link["url"] if link else None
+    assert seen == sorted(seen, reverse=True)
+    assert len(seen) == page["total"] == 30
+
+
+def test_a_cursor_of_another_order_is_refused(api: httpx.Client) -> None:
+    cursor = api.get("/runs?limit=1").json()["next"]
+    response = api.get("/runs", params={"limit": 1, "sort": "width", "cursor": cursor})
+    assert response.status_code == 422
+    assert "another order" in response.json()["detail"]
+
+
+@pytest.mark.parametrize("cursor", ["x", "bm9uc2Vuc2U", "WzEsMiwzXQ", "W10", "*" * 50])
+def test_a_made_up_cursor_is_refused(api: httpx.Client, cursor: str) -> None:
+    assert api.get("/runs", params={"cursor": cursor}).status_code == 422
+
+
+def test_a_run_and_its_epochs_can_be_asked_for(api: httpx.Client) -> None:
+    run = api.get("/runs/1").json()
+    assert run["spec"]["kind"] == run["run"]["kind"]
+    curve = api.get("/runs/1/curve", params={"epochs": [2, 3]}).json()
+    assert curve["epoch"] == [2, 3]
+    assert curve["sampled"]
+
+
+def test_a_suite_tells_how_it_was_written(api: httpx.Client) -> None:
+    detail = api.get("/suites/decay").json()
+    assert detail["spec"]["axes"] == {"weight_decay": [0.1, 1.0]}
+    assert detail["summary"]["complete"]
+
+
+def test_health_says_that_the_database_answers(api: httpx.Client) -> None:
+    assert api.get("/health").json()["database"] == "ok"
+
+
+def test_metrics_count_runs_and_requests(api: httpx.Client) -> None:
+    api.get("/health")
+    text = api.get("/metrics").text
+    assert 'groktime_runs{kind="speed",state="failed"} 1.0' in text
+    assert 'route="/health"' in text
+    assert "groktime_epochs_recorded_total" in text
+
+
+def test_forecasts_are_listed_even_when_there_are_none(api: httpx.Client) -> None:
+    assert api.get("/suites/tiny/forecasts").json() == {"items": []}
+
+
+def test_head_and_other_methods_get_a_plain_refusal(api: httpx.Client) -> None:
+    response = api.put("/crossing")
+    assert response.status_code == 405
+    assert response.headers["content-type"] == "application/problem+json"
+
+
+def test_the_page_and_its_files_are_served(api: httpx.Client) -> None:
+    page = api.get("/")
+    assert page.headers["content-type"].startswith("text/html")
+    assert api.get("/view/delay").text == page.text
+    assert api.get("/static/palette.json").json()
+    assert api.get("/view/nothing").status_code == 404

@@ -1,0 +1,61 @@
+"""Sweeps started over HTTP: noted, submitted, shown and refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from fixtures.database import Database
+from fixtures.http import asking
+
+BEARER = {"Authorization": "Bearer secret"}
+
+
+@pytest.fixture
+def api(seeded: Database) -> Iterator[httpx.Client]:
+    """An API that may start sweeps, on a cluster that is not there."""
+    with asking(seeded.url, api_token="secret", ray_jobs_address="http://127.0.0.1:9") as client:
+        client.headers.update(BEARER)
+        yield client
+
+
+def test_a_cluster_that_is_away_is_a_503_and_the_sweep_is_noted_as_failed(
+    api: httpx.Client,
+) -> None:
+    body = {"suite": "demo", "filters": {"kind": ["grok"]}, "resources": {"limit": 3}}
+    refused = api.post("/sweeps", json=body)
+    assert refused.status_code == 503
+    assert refused.headers["content-type"] == "application/problem+json"
+    (noted,) = api.get("/sweeps").json()["items"]
+    assert (noted["suite"], noted["state"], noted["job_id"]) == ("demo", "failed", None)
+    assert noted["filters"] == {"filters": {"kind": ["grok"]}, "resources": {"limit": 3}}
+    detail = api.get(f"/sweeps/{noted['id']}").json()
+    assert detail["log"] == []
+    assert api.delete(f"/sweeps/{noted['id']}").status_code == 409
+
+
+def test_an_unknown_sweep_is_not_found(api: httpx.Client) -> None:
+    assert api.get("/sweeps/77").status_code == 404
+    assert api.delete("/sweeps/77").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"suite": "absent"},
+        {"suite": "../../etc/passwd"},
+        {"suite": "demo.yaml"},
+        {"suite": "demo; rm -rf /"},
+        {"suite": "demo", "filters": {"kind": ["--address=evil"]}},
+        {"suite": "demo", "filters": {"prime": ["47; true"]}},
+        {"suite": "demo", "resources": {"gpus_per_bundle": -1}},
+        {"suite": "demo", "shell": "true"},
+    ],
+)
+def test_a_sweep_that_cannot_be_is_refused_and_not_noted(
+    api: httpx.Client, body: dict[str, object]
+) -> None:
+    assert api.post("/sweeps", json=body).status_code == 422
+    assert api.get("/sweeps").json() == {"items": []}
