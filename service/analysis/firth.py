@@ -18,7 +18,8 @@ from service.analysis.inputs import FloatArray
 REACH = 20.0  # how far beyond the data, in their ranges, an interval end is looked for
 ITERATIONS = 200
 TINY_STEP = 1e-10
-ZOOMS = 5  # each narrows the slope twentyfold; the maximum is flat, so five are plenty
+SLOPES = 17  # tried at once
+ZOOMS = 6  # each narrows the slope eightfold; the maximum is flat, so six are plenty
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,11 +114,11 @@ def _profile(c: float, slope: float, data: Grouped) -> float:
     low, high = -4.0 * abs(slope) - 10.0, 4.0 * abs(slope) + 10.0
     best = -np.inf
     for _ in range(ZOOMS):
-        slopes = np.linspace(low, high, 41)
+        slopes = np.linspace(low, high, SLOPES)
         values = penalised_log_likelihood(-slopes * c, slopes, data)
         at = int(np.argmax(values))
         best = max(best, float(values[at]))
-        low, high = slopes[max(at - 1, 0)], slopes[min(at + 1, 40)]
+        low, high = slopes[max(at - 1, 0)], slopes[min(at + 1, SLOPES - 1)]
     return best
 
 
@@ -127,6 +128,6 @@ def _end(excess: Callable[[float], float], middle: float, side: float) -> float:
     while step < REACH:
         outside = middle + side * step
         if excess(outside) > 0:
-            return float(optimize.brentq(excess, inside, outside, xtol=1e-7))
+            return float(optimize.brentq(excess, inside, outside, xtol=1e-6))
         inside, step = outside, step * 1.6
     return side * float(np.inf)

@@ -1,4 +1,4 @@
-"""Forecast P_cross and P_onset of primes from the speed laws of others, and score it later."""
+"""Forecast P_cross and P_onset of primes from the speed laws of others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from service.analysis.law import (
     Window,
     fit_law,
     generalisation_law,
+    law_points,
 )
+from service.analysis.speed_curve import SpeedCurve
 from service.errors import AnalysisError
 
 SEARCH_DECADES = 4.0  # around P_mem, where the two laws are asked to cross
@@ -35,6 +37,27 @@ class PrimeEvidence:
     t_gen: LawPoints
     p_cross: float | None
     p_onset: float | None
+
+
+def prime_evidence(
+    prime: int,
+    k_mem: float,
+    c_model: float,
+    t_mem: SpeedCurve,
+    t_gen: SpeedCurve,
+    p_cross: float | None,
+    p_onset: float | None,
+) -> PrimeEvidence:
+    """The evidence of one prime from its two speed curves and, where known, its two P."""
+    bits = {prime: k_mem}
+    return PrimeEvidence(
+        prime,
+        k_mem,
+        law_points({prime: t_mem}, bits, c_model),
+        law_points({prime: t_gen}, bits, c_model),
+        p_cross,
+        p_onset,
+    )
 
 
 @dataclass(frozen=True)
@@ -75,36 +98,6 @@ class Forecast:
     generalisation_window: Window | None
     level: float
     predictions: tuple[PrimeForecast, ...]
-
-
-@dataclass(frozen=True)
-class Score:
-    """One forecast quantity against the measurement made afterwards, errors in dex.
-
-    `interval_score` is the Winkler score on log10 (width plus 2/α times the miss), the lower
-    the better; `beats_baseline` compares absolute errors.
-    """
-
-    prime: int
-    quantity: str
-    predicted: float
-    observed: float
-    error: float
-    inside: bool
-    interval_score: float
-    baseline_error: float | None
-    beats_baseline: bool | None
-
-
-@dataclass(frozen=True)
-class ForecastScore:
-    """All scores with their summary; `unscored` counts quantities still unmeasured."""
-
-    scores: tuple[Score, ...]
-    rmse: float | None
-    coverage: float | None
-    baseline_rmse: float | None
-    unscored: int
 
 
 def law_crossing(
@@ -244,57 +237,3 @@ def _baseline(evidence: Sequence[PrimeEvidence], quantity: str, prime: int) -> f
         return float(10 ** y.mean())
     line = stats.linregress(x, y)
     return float(10 ** (line.intercept + line.slope * np.log10(prime)))
-
-
-def score_forecast(
-    predictions: Sequence[PrimeForecast],
-    observed: Mapping[int, tuple[float | None, float | None]],
-) -> ForecastScore:
-    """Compare forecasts with (P_cross, P_onset) measured afterwards, by prime.
-
-    Gneiting & Raftery (2007), J. Am. Stat. Assoc. 102, 359: the interval score.
-    """
-    scores: list[Score] = []
-    unscored = 0
-    for prediction in predictions:
-        seen = observed.get(prediction.prime, (None, None))
-        for quantity, value in zip(("p_cross", "p_onset"), seen, strict=True):
-            predicted: Predicted | None = getattr(prediction, quantity)
-            if value is None or predicted is None:
-                unscored += 1
-                continue
-            baseline = getattr(prediction, quantity.replace("p_", "baseline_"))
-            scores.append(_score(prediction.prime, quantity, predicted, value, baseline))
-    against = [s.baseline_error for s in scores if s.baseline_error is not None]
-    return ForecastScore(
-        scores=tuple(scores),
-        rmse=_rms([s.error for s in scores]),
-        coverage=float(np.mean([s.inside for s in scores])) if scores else None,
-        baseline_rmse=_rms(against),
-        unscored=unscored,
-    )
-
-
-def _score(
-    prime: int, quantity: str, predicted: Predicted, observed: float, baseline: float | None
-) -> Score:
-    truth = np.log10(observed)
-    low, high = np.log10(predicted.low), np.log10(predicted.high)
-    miss = max(low - truth, truth - high, 0.0)
-    error = float(truth - np.log10(predicted.estimate))
-    baseline_error = None if baseline is None else float(truth - np.log10(baseline))
-    return Score(
-        prime=prime,
-        quantity=quantity,
-        predicted=predicted.estimate,
-        observed=observed,
-        error=error,
-        inside=bool(miss == 0),
-        interval_score=float(high - low + 2 / (1 - predicted.level) * miss),
-        baseline_error=baseline_error,
-        beats_baseline=None if baseline_error is None else abs(error) < abs(baseline_error),
-    )
-
-
-def _rms(errors: Sequence[float]) -> float | None:
-    return float(np.sqrt(np.mean(np.square(errors)))) if errors else None

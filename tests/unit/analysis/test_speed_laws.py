@@ -13,8 +13,9 @@ from service.analysis.forecast import (
     PrimeForecast,
     forecast,
     law_crossing,
-    score_forecast,
+    prime_evidence,
 )
+from service.analysis.forecast_score import score_forecast
 from service.analysis.law import (
     LawPoints,
     fit_law,
@@ -190,6 +191,16 @@ def test_forecast_onset_carries_the_offset_of_the_fitted_primes() -> None:
 def test_forecast_refuses_a_prime_it_was_fitted_on() -> None:
     with pytest.raises(AnalysisError, match="predict: 97 is also fitted"):
         forecast(evidence((97, 103, 113)), {97: k_mem(97)}, C)
+
+
+def test_evidence_is_gathered_from_speed_curves(cells: Callable[..., Any]) -> None:
+    mem, gen = cells(cap=600.0).pair()
+    curves = kaplan_meier_curve(mem), kaplan_meier_curve(gen)
+    gathered = prime_evidence(113, k_mem(113), C, *curves, 1.5e5, None)
+    reached = np.isfinite(curves[0].centre)
+    assert gathered.t_mem.time.tolist() == curves[0].centre[reached].tolist()
+    assert gathered.t_gen.fraction[-1] == pytest.approx(k_mem(113) / (C * curves[1].params[-1]))
+    assert set(gathered.t_gen.prime) == {113}
 
 
 def test_forecast_refuses_a_single_prime() -> None:
