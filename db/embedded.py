@@ -17,10 +17,12 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil  # type: ignore[import-untyped]
 import psycopg2
 import psycopg2.errors
 from sqlalchemy import URL
@@ -76,9 +78,7 @@ def start(home: Path) -> str:
     with _lock(home):
         if not (directory / "PG_VERSION").exists():
             _initialise(directory)
-        if not is_running(home):
-            _launch(directory)
-        _create_database(directory)
+        _bring_up(home)
     return url(home)
 
 
@@ -95,11 +95,19 @@ def stop(home: Path) -> bool:
 
 
 def is_running(home: Path) -> bool:
-    """Ask pg_ctl, which also sees through the pid file of a killed server."""
-    directory = data_directory(home)
-    if not (directory / "PG_VERSION").exists():
-        return False
-    return _run(directory, "pg_ctl", "status", "-D", str(directory)).returncode == 0
+    """Whether the server that the pid file names is alive."""
+    return _postmaster(data_directory(home)) is not None
+
+
+def _postmaster(directory: Path) -> psutil.Process | None:
+    """The running server; a killed one may have left its pid file, or be a zombie."""
+    try:
+        process = psutil.Process(int((directory / "postmaster.pid").read_text().split()[0]))
+        alive = process.status() != psutil.STATUS_ZOMBIE
+        # A number used again by another program is no server of ours.
+        return process if alive and process.cwd() == str(directory.resolve()) else None
+    except (OSError, ValueError, IndexError, psutil.Error):
+        return None
 
 
 def binaries(directory: Path) -> Path:
@@ -155,8 +163,9 @@ def _initialise(directory: Path) -> None:
     fresh.mkdir(mode=0o700)
     if _as_root():
         _give_to_system_user(fresh)
-    arguments = ("--auth=trust", "--encoding=UTF8", "--locale=C", "--username", SUPERUSER)
-    result = _run(fresh, "initdb", *arguments, "-D", str(fresh))
+    settings = ("--auth=trust", "--encoding=UTF8", "--locale=C", "--username", SUPERUSER)
+    # An empty cluster that a power cut takes is made again; waiting for the disk gains nothing.
+    result = _run(fresh, "initdb", *settings, "--no-sync", "-D", str(fresh))
     if result.returncode:
         raise DatabaseError(f"embedded PostgreSQL: initdb failed: {_last_line(result.stdout)}")
     with open(fresh / "postgresql.conf", "a") as conf:
@@ -195,7 +204,26 @@ def _give_to_system_user(directory: Path) -> None:
         )
 
 
+def _bring_up(home: Path) -> None:
+    """Until the server answers: one that was just killed looks alive for a moment."""
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        if not is_running(home):
+            _launch(data_directory(home))
+        try:
+            _create_database(data_directory(home))
+            return
+        except psycopg2.OperationalError as error:
+            if time.monotonic() > deadline:
+                raise DatabaseError(
+                    f"embedded PostgreSQL in {data_directory(home)} does not answer: "
+                    f"{_last_line(str(error))}"
+                ) from error
+        time.sleep(0.05)
+
+
 def _launch(directory: Path) -> None:
+    _clear_after_kill(directory)
     # pg_ctl detaches the server into its own session: Ctrl-C in a terminal does not reach it.
     options = f"-k {shlex.quote(str(directory))}"
     _pg_ctl(
@@ -211,13 +239,36 @@ def _launch(directory: Path) -> None:
     )
 
 
+def _clear_after_kill(directory: Path) -> None:
+    """Wait for the orphans of a killed server to go, then forget its pid.
+
+    Postgres itself would do so, but takes a zombie that nobody reaps for a running server.
+    """
+    here = str(directory.resolve())
+    orphans = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.status() != psutil.STATUS_ZOMBIE and process.cwd() == here:
+                orphans.append(process)
+    psutil.wait_procs(orphans, timeout=START_SECONDS)
+    for name in ("postmaster.pid", f"{SOCKET_NAME}.lock", SOCKET_NAME):
+        (directory / name).unlink(missing_ok=True)
+
+
 def _pg_ctl(directory: Path, *arguments: str) -> None:
     result = _run(directory, "pg_ctl", *arguments, "-D", str(directory))
     if result.returncode:
         raise DatabaseError(
             f"embedded PostgreSQL: pg_ctl {arguments[0]} failed in {directory}: "
-            f"{_last_line(result.stdout)}; see {directory / 'server.log'}"
+            f"{_last_line(_log_text(directory) or result.stdout)}; see {directory / 'server.log'}"
         )
+
+
+def _log_text(directory: Path) -> str:
+    try:
+        return (directory / "server.log").read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 def _last_line(output: str) -> str:

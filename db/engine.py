@@ -61,7 +61,8 @@ def shown(url: str | URL) -> str:
     """The URL as it may be printed: every secret in it is hidden."""
     parsed = parse_url(url) if isinstance(url, str) else url
     hidden = {name: "***" for name in SECRET_PARAMETERS if name in parsed.query}
-    return parsed.update_query_dict(hidden).render_as_string(hide_password=True)
+    plain = parsed.set(drivername="postgresql")  # as psql and other tools read it
+    return plain.update_query_dict(hidden).render_as_string(hide_password=True)
 
 
 def is_local(url: str | URL) -> bool:

@@ -12,7 +12,7 @@ import typer
 from db import embedded
 from db.check import check as check_database
 from db.dump import dump_suite
-from db.engine import connect, database_url, shown
+from db.engine import connect, database_url, parse_url, shown
 from db.load import load_dump
 from db.migrating import migrate as migrate_schema
 from db.prune import PrunePlan, plan_prune
@@ -57,8 +57,8 @@ def url(
     ] = False,
 ) -> None:
     """Print the database's URL, for psql and others; a password is hidden unless asked for."""
-    found = database_url()
-    typer.echo(found.replace("+psycopg2", "", 1) if password else shown(found))
+    found = parse_url(database_url()).set(drivername="postgresql")
+    typer.echo(found.render_as_string(hide_password=False) if password else shown(found))
 
 
 @app.command()

@@ -1,0 +1,135 @@
+"""The embedded server is shared by processes, outlives them, and survives a kill."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fixtures.curves import Ended, curve
+from fixtures.runs import claim_all, grok_spec
+from sqlalchemy import create_engine, text
+
+from db import embedded
+from db.check import check
+from db.engine import connect
+from db.migrating import migrate
+from db.recorder import Recorder
+from db.roles import grant
+from service.errors import DatabaseError
+
+
+@pytest.fixture(scope="module")
+def home() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="gt-own-", dir="/tmp"))
+    yield folder
+    embedded.stop(folder)
+    shutil.rmtree(folder)
+
+
+def postmaster(home: Path) -> int:
+    return int((embedded.data_directory(home) / "postmaster.pid").read_text().splitlines()[0])
+
+
+def _start(home: Path) -> None:
+    embedded.start(home)
+
+
+def test_processes_that_start_it_at_once_share_one_server(home: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=_start, args=(home,)) for _ in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+        assert process.exitcode == 0
+    assert embedded.is_running(home)  # though those who started it are gone
+    with create_engine(embedded.url(home)).connect() as connection:
+        assert connection.scalar(text("SELECT current_database()")) == "groktime"
+
+
+def test_nobody_but_its_owner_can_reach_the_socket(home: Path) -> None:
+    embedded.start(home)
+    directory = embedded.data_directory(home)
+    assert directory.stat().st_mode & 0o077 == 0
+    assert (directory / embedded.SOCKET_NAME).exists()
+    with create_engine(embedded.url(home)).connect() as connection:
+        assert connection.scalar(text("SHOW listen_addresses")) == ""
+
+
+def test_a_killed_server_starts_again_with_what_was_committed(home: Path) -> None:
+    engine = connect(embedded.start(home), check_schema=False)
+    migrate(engine)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE kept AS SELECT 42 AS answer"))
+    engine.dispose()
+    os.kill(postmaster(home), signal.SIGKILL)
+    embedded.start(home)
+    with engine.connect() as connection:
+        assert connection.scalar(text("SELECT answer FROM kept")) == 42
+    engine.dispose()
+
+
+def test_a_stopped_server_is_named_with_the_command_that_starts_it(home: Path) -> None:
+    embedded.start(home)
+    assert embedded.stop(home)
+    assert not embedded.stop(home)
+    with pytest.raises(DatabaseError, match="groktime db up"):
+        connect(embedded.url(home))
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_recording_goes_on_over_a_restart(home: Path, kill: bool) -> None:
+    engine = connect(embedded.start(home), check_schema=False)
+    migrate(engine)
+    (mine,) = claim_all(engine, [grok_spec(seed=int(kill))], name=f"restart-{kill}")
+    rows = curve(mine.spec, 100)
+    with Recorder(engine, [mine], lease_seconds=60, flush_rows=10) as recorder:
+        recorder.record(0, 1, rows[:50])
+        if kill:
+            os.kill(postmaster(home), signal.SIGKILL)
+        else:
+            embedded.stop(home)
+        recorder.record(0, 51, rows[50:])
+        embedded.start(home)
+        recorder.finish(0, Ended(100))
+    with engine.connect() as connection:
+        found = check(connection)
+        done = connection.scalar(
+            text("SELECT last_epoch FROM runs WHERE id = :id AND state = 'done'"),
+            {"id": mine.run_id},
+        )
+    engine.dispose()
+    assert done == 100
+    assert found.findings == []
+
+
+def test_a_login_that_may_not_create_roles_can_still_migrate(
+    home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    admin = create_engine(embedded.start(home), isolation_level="AUTOCOMMIT")
+    with admin.connect() as connection:
+        for role in ("groktime_reader", "groktime_writer"):
+            connection.execute(text(f"DROP OWNED BY {role}"))
+            connection.execute(text(f"DROP ROLE {role}"))
+        connection.execute(text("CREATE ROLE plain LOGIN"))
+        connection.execute(text("CREATE DATABASE plain OWNER plain"))
+    engine = connect(
+        admin.url.set(username="plain", database="plain").render_as_string(), check_schema=False
+    )
+    migrate(engine)
+    assert "may not create roles" in caplog.text
+    connect(engine.url.render_as_string(), "reader").dispose()
+    with admin.connect() as connection:
+        connection.execute(text("CREATE ROLE groktime_reader"))
+        connection.execute(text("CREATE ROLE groktime_writer"))
+    with engine.begin() as connection:
+        assert grant(connection) == []
+    migrate(engine)
+    engine.dispose()
+    admin.dispose()

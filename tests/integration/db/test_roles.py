@@ -1,0 +1,119 @@
+"""Readers cannot write, writers cannot change the schema, and secrets stay out of messages."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Callable, Iterator
+
+import pytest
+from fixtures.curves import record_all
+from fixtures.database import Database, Server
+from fixtures.runs import claim_all, grok_spec, register
+from sqlalchemy import make_url, text
+from sqlalchemy.exc import DBAPIError, InternalError, OperationalError, ProgrammingError
+
+from db.engine import connect
+from db.queries.suites import list_suites
+from service.errors import DatabaseError
+
+PASSWORD = "hunter2"
+WRITES = [
+    "INSERT INTO suites (name, spec, hash) VALUES ('x', '{}', '')",
+    "UPDATE runs SET state = 'done'",
+    "DELETE FROM curve",
+    "TRUNCATE suite_runs",
+    "CREATE TABLE mine (id int)",
+    "DROP TABLE curve",
+]
+
+MakeLogin = Callable[[str], str]
+
+
+@pytest.fixture
+def login_of(database: Database, database_server: Server) -> Iterator[MakeLogin]:
+    """URL of a new login that is a member of a role, as an administrator would make it."""
+    made = []
+
+    def make(role: str) -> str:
+        name = f"gt_login_{os.getpid()}_{len(made)}"
+        database_server.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{PASSWORD}' IN ROLE {role}")
+        made.append(name)
+        return (
+            make_url(database.url)
+            .set(username=name, password=PASSWORD)
+            .render_as_string(hide_password=False)
+        )
+
+    yield make
+    for name in made:
+        database_server.execute(f"DROP ROLE {name}")
+
+
+@pytest.mark.parametrize("statement", WRITES)
+def test_a_login_of_the_reader_role_cannot_write_even_if_it_tries(
+    login_of: MakeLogin, statement: str
+) -> None:
+    engine = connect(login_of("groktime_reader"), "owner")  # without our own precautions
+    with engine.connect() as connection:
+        connection.execute(text("SET default_transaction_read_only = off"))
+        connection.commit()
+        assert list_suites(connection) == []
+        with pytest.raises(ProgrammingError, match=r"permission denied|must be owner"):
+            connection.execute(text(statement))
+    engine.dispose()
+
+
+@pytest.mark.parametrize("statement", WRITES)
+def test_the_owners_url_used_as_reader_cannot_write(database: Database, statement: str) -> None:
+    engine = database.reader()
+    with (
+        engine.connect() as connection,
+        pytest.raises((InternalError, ProgrammingError), match=r"read-only|denied|must be owner"),
+    ):
+        connection.execute(text(statement))
+    engine.dispose()
+
+
+def test_a_login_of_the_writer_role_can_sweep_a_suite(login_of: MakeLogin) -> None:
+    engine = connect(login_of("groktime_writer"), "writer")
+    record_all(engine, claim_all(engine, [grok_spec()]))
+    assert register(engine, [grok_spec()]).created == 0
+    engine.dispose()
+
+
+@pytest.mark.parametrize(
+    "statement", ["DROP TABLE curve", "UPDATE alembic_version SET version_num = '0001'"]
+)
+def test_a_writer_cannot_change_the_schema(login_of: MakeLogin, statement: str) -> None:
+    engine = connect(login_of("groktime_writer"), "writer")
+    with engine.connect() as connection, pytest.raises(ProgrammingError):
+        connection.execute(text(statement))
+    engine.dispose()
+
+
+def test_a_readers_statement_ends_in_time(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("db.engine.READER_STATEMENT_SECONDS", 0.05)
+    engine = database.reader()
+    with engine.connect() as connection, pytest.raises(OperationalError, match="timeout"):
+        connection.execute(text("SELECT pg_sleep(30)"))
+    engine.dispose()
+
+
+def test_a_server_that_is_not_there_is_named_without_the_password() -> None:
+    with pytest.raises(DatabaseError, match=r"127.0.0.1.*cannot be reached") as refused:
+        connect(f"postgresql://u:{PASSWORD}@127.0.0.1:1/d")
+    assert PASSWORD not in "".join(traceback.format_exception(refused.value))
+
+
+def test_tls_parameters_are_honoured(database_server: Server) -> None:
+    with pytest.raises(DatabaseError, match="cannot be reached"):
+        connect("postgresql://u@127.0.0.1:1/d?sslmode=verify-full&sslrootcert=/nowhere.pem")
+
+
+def test_errors_of_statements_show_no_parameters(database: Database) -> None:
+    with database.engine.connect() as connection, pytest.raises(DBAPIError) as failed:
+        connection.execute(text("SELECT 1 / :zero, :secret"), {"zero": 0, "secret": PASSWORD})
+    assert PASSWORD not in str(failed.value)
