@@ -113,7 +113,7 @@ static void lay_out_shared(Network *net, Arena *arena) {
 
 /* Columns of a chunk: its working set should stay in a second-level cache. */
 static int chunk_columns(const Run *run) {
-    const int columns = run->width <= 64 ? 128 : 64;
+    const int columns = 128;
     const int batch = panels_of(run->batch_size < run->n_train ? run->batch_size : run->n_train);
     return columns < batch * LANES ? columns : batch * LANES;
 }
@@ -191,10 +191,11 @@ static int prepare(Workspace *workspace, Network *net, const Run *run) {
 }
 
 /* Which positions depend on the first token alone, if that saves work for `examples`. */
-static void share_positions(Network *net, int examples, int dropout_on) {
+static void share_positions(Network *net, int examples, int training) {
     const int worth = net->L > 1 && net->V < examples;
     net->shared = !worth ? 0 : net->run->pairs ? 2 : 1;
-    net->dropout_on = dropout_on;
+    net->training = training;
+    net->dropout_on = training && net->run->dropout_threshold > 0;
 }
 
 /* Takes examples index[0..count-1] as the chunk's columns; padding repeats the token 0. */
@@ -214,7 +215,7 @@ static void load_chunk(Network *net, const int32_t *x, const int32_t *y, const i
 static void batch_gradients(Network *net, const int32_t *batch, int count, int64_t epoch,
                             int64_t step, Tally *tally) {
     const Run *run = net->run;
-    share_positions(net, count, run->dropout_threshold > 0);
+    share_positions(net, count, 1);
     for (int l = 0; l < net->L; l++)
         net->masks[l] = dropout_of(dropout_key(run->seed, epoch, step, l),
                                    run->dropout_threshold, run->dropout_scale);

@@ -11,10 +11,15 @@ INLINE vu mask_counter(const Network *net, const uint32_t *example, int i, int v
     return (index * TOKENS + (uint32_t)i) * (uint32_t)(net->F / 2);
 }
 
-/* In: h1 above h3 in h. Out: g = silu(h1) h3 m for W2, and what the backward pass multiplies the
- * gradient of g with: silu(h1) m (for h3) above silu'(h1) h3 m (for h1), in the place of h. */
-static void gate_forward(const Network *net, const Dropout *dropout, const uint32_t *example,
-                         int i, float *h, float *g, int panels) {
+/* Panels that go through all steps of an FFN together. Where the weights fit into a second-level
+ * cache one panel at a time keeps the hidden units in the first. */
+static int group_of(const Network *net) { return net->d <= 96 ? 1 : 4; }
+
+/* In: h1 above h3 in h. Out: g = silu(h1) h3 m for W2, and, if kept for the backward pass, what it
+ * multiplies the gradient of g with, in the place of h: silu(h1) m (for h3) above
+ * silu'(h1) h3 m (for h1). */
+INLINE void gate_panels(const Network *net, const Dropout *dropout, const uint32_t *example,
+                        int i, float *h, float *g, int panels, const int kept) {
     const int F = net->F;
     const long h_stride = panel_stride(2 * F), g_stride = panel_stride(F);
     for (int p = 0; p < panels; p++, h += h_stride, g += g_stride)
@@ -27,15 +32,25 @@ static void gate_forward(const Network *net, const Dropout *dropout, const uint3
                 for (int half = 0; half < 2; half++) {
                     const vf h1 = CROW(h, u + half, v), h3 = CROW(h, F + u + half, v);
                     const vf sigmoid = 1.0f / (1.0f + exp_vf(-h1));
-                    const vf silu = h1 * sigmoid;
+                    const vf silu = h1 * sigmoid, masked = silu * mask[half];
+                    ROW(g, u + half, v) = masked * h3;
+                    if (!kept) continue;
                     const vf slope = sigmoid + silu * (1.0f - sigmoid);
-                    const vf kept = silu * mask[half];
-                    ROW(h, u + half, v) = kept;
+                    ROW(h, u + half, v) = masked;
                     ROW(h, F + u + half, v) = slope * h3 * mask[half];
-                    ROW(g, u + half, v) = kept * h3;
                 }
             }
         }
+}
+
+static void gate_forward(const Network *net, const Dropout *dropout, const uint32_t *example,
+                         int i, float *h, float *g, int panels) {
+    if (!net->training)
+        gate_panels(net, NULL, example, i, h, g, panels, 0);
+    else if (dropout)
+        gate_panels(net, dropout, example, i, h, g, panels, 1);
+    else
+        gate_panels(net, NULL, example, i, h, g, panels, 1);
 }
 
 /* h becomes dh1 above dh3. */
@@ -44,49 +59,58 @@ static void gate_backward(int F, const float *dg, float *h, int panels) {
     for (int p = 0; p < panels; p++, h += h_stride, dg += g_stride)
         for (int u = 0; u < F; u++)
             for (int v = 0; v < NV; v++) {
-                const vf gradient = CROW(dg, u, v), kept = CROW(h, u, v);
+                const vf gradient = CROW(dg, u, v), masked = CROW(h, u, v);
                 ROW(h, u, v) = gradient * CROW(h, F + u, v);
-                ROW(h, F + u, v) = gradient * kept;
+                ROW(h, F + u, v) = gradient * masked;
             }
 }
 
-/* From the residual stream to the hidden units. */
-static void hidden_forward(Network *net, int l, Columns *set, int i, const Dropout *dropout) {
+/* From the residual stream to the hidden units, and with `w2` back to the stream. */
+static void feedforward_masked(Network *net, int l, Columns *set, int i, const Dropout *dropout,
+                               const Linear *w2) {
     LayerColumns *s = set->layers + l;
-    const int d = net->d, panels = set->panels;
-    rms_forward(d, set->x[i], s->n_ff[i], s->r_ff[i], panels);
-    apply(&net->step[l].w13, s->n_ff[i], s->h[i], panels, 0);
-    gate_forward(net, dropout, set->example, i, s->h[i], s->g[i], panels);
-}
-
-/* From dg back to the residual stream: adds to dx_i. */
-static void hidden_backward(Network *net, int l, Columns *set, int i, const float *dg) {
-    LayerColumns *s = set->layers + l;
-    const int d = net->d, F = net->F, panels = set->panels;
-    float *dn = net->scratch_d[4];
-    gate_backward(F, dg, s->h[i], panels);
-    add_gradient(net, &net->step[l].w13, s->h[i], s->n_ff[i], panels);
-    apply_transposed(&net->step[l].w13, s->h[i], dn, panels, 0);
-    rms_backward(d, dn, s->n_ff[i], s->r_ff[i], set->dx[i], panels, 1);
+    const int d = net->d, F = net->F, group = group_of(net);
+    const long stride = panel_stride(d), h_stride = panel_stride(2 * F);
+    const long g_stride = panel_stride(F);
+    for (int p = 0; p < set->panels; p += group) {
+        const int panels = set->panels - p < group ? set->panels - p : group;
+        float *x = set->x[i] + p * stride, *n = s->n_ff[i] + p * stride;
+        float *h = s->h[i] + p * h_stride, *g = s->g[i] + p * g_stride;
+        rms_forward(d, x, n, s->r_ff[i] + p * LANES, panels);
+        apply(&net->step[l].w13, n, h, panels, 0);
+        gate_forward(net, dropout, set->example + p * LANES, i, h, g, panels);
+        if (w2) apply(w2, g, x, panels, 1);
+    }
 }
 
 static void feedforward(Network *net, int l, Columns *set, int i) {
-    LayerColumns *s = set->layers + l;
-    const Dropout *dropout = net->dropout_on ? net->masks + l : NULL;
-    hidden_forward(net, l, set, i, dropout);
-    apply(&net->step[l].w2, s->g[i], set->x[i], set->panels, 1);
+    feedforward_masked(net, l, set, i, net->dropout_on ? net->masks + l : NULL,
+                       &net->step[l].w2);
 }
 
-/* dg = W2^T dx_i into scratch, and the gradient of W2. */
-static float *output_backward(Network *net, int l, Columns *set, int i) {
-    const Linear *w2 = &net->step[l].w2;
-    add_gradient(net, w2, set->dx[i], set->layers[l].g[i], set->panels);
-    apply_transposed(w2, set->dx[i], net->scratch_f, set->panels, 0);
-    return net->scratch_f;
+/* Adds to dx_i what comes back through the FFN. The gradient of g is W2^T dx_i, or `dg` where it
+ * is known already (positions that end at their hidden units). */
+static void feedforward_backward_from(Network *net, int l, Columns *set, int i, float *dg) {
+    LayerColumns *s = set->layers + l;
+    const StepLayer *w = net->step + l;
+    const int d = net->d, F = net->F, group = group_of(net);
+    const long stride = panel_stride(d), h_stride = panel_stride(2 * F);
+    const long g_stride = panel_stride(F);
+    if (!dg) add_gradient(net, &w->w2, set->dx[i], s->g[i], set->panels);
+    for (int p = 0; p < set->panels; p += group) {
+        const int panels = set->panels - p < group ? set->panels - p : group;
+        float *dx = set->dx[i] + p * stride, *h = s->h[i] + p * h_stride;
+        float *dn = net->scratch_d[4], *here = dg ? dg + p * g_stride : net->scratch_f;
+        if (!dg) apply_transposed(&w->w2, dx, here, panels, 0);
+        gate_backward(F, here, h, panels);
+        apply_transposed(&w->w13, h, dn, panels, 0);
+        rms_backward(d, dn, s->n_ff[i] + p * stride, s->r_ff[i] + p * LANES, dx, panels, 1);
+    }
+    add_gradient(net, &w->w13, s->h[i], s->n_ff[i], set->panels);
 }
 
 static void feedforward_backward(Network *net, int l, Columns *set, int i) {
-    hidden_backward(net, l, set, i, output_backward(net, l, set, i));
+    feedforward_backward_from(net, l, set, i, NULL);
 }
 
 /* Layer 0 with dropout, where stream and hidden units depend on the first token alone but the
@@ -112,18 +136,20 @@ static void feedforward_shared(Network *net, Columns *set, int i) {
                 ROW(g, u + 1, v) *= odd;
             }
         }
+        apply(&net->step[0].w2, g, set->x[i] + p * stride, 1, 1);
     }
-    apply(&net->step[0].w2, s->g[i], set->x[i], set->panels, 1);
 }
 
 static void feedforward_shared_backward(Network *net, Columns *set, int i) {
     const int d = net->d, F = net->F;
     const long stride = panel_stride(d), g_stride = panel_stride(F);
-    float *dg = output_backward(net, 0, set, i);
+    const Linear *w2 = &net->step[0].w2;
+    add_gradient(net, w2, set->dx[i], set->layers[0].g[i], set->panels);
     for (int p = 0; p < set->panels; p++) {
         const int32_t *token = set->token[0] + p * LANES;
-        float *panel = dg + p * g_stride;
+        float *panel = net->scratch_f;
         const float *mask = set->layers[0].h[i] + p * g_stride;
+        apply_transposed(w2, set->dx[i] + p * stride, panel, 1, 0);
         for (long e = 0; e < (long)F * LANES; e += VL) *(vf *)(panel + e) *= *(const vf *)(mask + e);
         scatter_add(F, panel, token, net->share.dp_tm[i]);
         scatter_add(d, set->dx[i] + p * stride, token, net->share.dx_tm[i]);

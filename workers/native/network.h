@@ -89,7 +89,7 @@ typedef struct {
     int V, d, F, L;
     Offsets at;
     int shared;      /* positions that are functions of the first token alone, 0 to 2 */
-    int dropout_on;
+    int training, dropout_on;
     int chunk;       /* columns of a full chunk */
     float *rope_cos, *rope_sin; /* [4][d/2]: rotation by an offset */
     StepLayer *step;

@@ -19,7 +19,7 @@ static void shared_forward(Network *net) {
     embedding_attention(net, set, 0, count);
     if (net->dropout_on) {
         for (int i = 0; i < count; i++) {
-            hidden_forward(net, 0, set, i, NULL);
+            feedforward_masked(net, 0, set, i, NULL, NULL);
             from_panels(d, V, set->x[i], share->x_tm[i]);
             from_panels(net->F, V, set->layers[0].g[i], share->p_tm[i]);
             memset(share->dx_tm[i], 0, (size_t)V * d * sizeof(float));
@@ -46,7 +46,7 @@ static void shared_backward(Network *net) {
     for (int i = 0; i < count && net->dropout_on; i++) {
         to_panels(d, V, share->dx_tm[i], set->dx[i]);
         to_panels(net->F, V, share->dp_tm[i], net->scratch_f);
-        hidden_backward(net, 0, set, i, net->scratch_f);
+        feedforward_backward_from(net, 0, set, i, net->scratch_f);
     }
     for (int l = net->L - 1; l >= 1 && !net->dropout_on; l--) {
         LayerColumns *s = set->layers + l;
