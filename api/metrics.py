@@ -16,6 +16,7 @@ from prometheus_client import (
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
 from api.database import Database
 from service.errors import DatabaseError
@@ -51,7 +52,7 @@ class RunsCollector:
             with self._database.reading() as connection:
                 rows = connection.execute(text(RUNS)).all()
                 size.add_metric([], connection.scalar(text(SIZE)) or 0)
-        except DatabaseError:
+        except (DatabaseError, DBAPIError):
             up.add_metric([], 0)
             yield up
             return

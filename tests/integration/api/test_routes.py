@@ -129,7 +129,7 @@ def test_metrics_count_runs_and_requests(api: httpx.Client) -> None:
     text = api.get("/metrics").text
     assert 'groktime_runs{kind="speed",state="failed"} 1.0' in text
     assert 'route="/health"' in text
-    assert "groktime_epochs_recorded_total" in text
+    assert 'groktime_epochs_recorded{kind="grok"}' in text
 
 
 def test_forecasts_are_listed_even_when_there_are_none(api: httpx.Client) -> None:

@@ -1,0 +1,63 @@
+"""Charts: Plotly JSON, a page, a picture."""
+
+from __future__ import annotations
+
+import re
+from typing import get_args
+
+import httpx
+import pytest
+
+from api.charts import CHARTS, ChartName
+
+QUERIES = {"delay": "prime=29", "curves": "run=1&run=2"}
+
+
+def test_every_name_has_a_chart() -> None:
+    assert set(get_args(ChartName)) == set(CHARTS)
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_every_chart_is_a_figure_that_says_what_it_shows(api: httpx.Client, name: str) -> None:
+    figure = api.get(f"/charts/{name}?{QUERIES.get(name, '')}").json()
+    assert figure["data"]
+    assert figure["layout"]["meta"]["caption"]
+
+
+def test_the_delay_chart_shows_the_delays_of_the_answer(api: httpx.Client) -> None:
+    figure = api.get("/charts/delay?prime=29").json()
+    answer = api.get("/delay?prime=29").json()
+    drawn = next(t for t in figure["data"] if t.get("name") == "ΔE of each seed")
+    assert drawn["y"] == [point["delay"] for point in answer["points"]]
+
+
+def test_a_residual_can_be_drawn_against_a_swept_axis(api: httpx.Client) -> None:
+    response = api.get("/charts/residual?suite=decay&axis=weight_decay")
+    assert response.status_code == 200
+
+
+def test_curves_need_runs(api: httpx.Client) -> None:
+    assert api.get("/charts/curves").json()["parameter"] == "run"
+
+
+def test_a_page_carries_the_figure_as_data(api: httpx.Client) -> None:
+    page = api.get("/charts/delay?prime=29&format=html").text
+    assert re.search(r'<script type="application/json" id="figure">\{', page)
+    assert page.count("<script") == 3
+
+
+def test_without_a_browser_a_picture_is_not_offered(
+    api: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    response = api.get("/charts/delay?prime=23&format=svg")
+    assert response.status_code == 501
+    assert response.json()["accepted"] == ["json", "html"]
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(("form", "begins"), [("png", b"\x89PNG"), ("svg", b"<svg")])
+def test_a_picture_is_one(api: httpx.Client, form: str, begins: bytes) -> None:
+    response = api.get(f"/charts/delay?prime=29&format={form}")
+    assert response.status_code == 200
+    assert response.content.startswith(begins)

@@ -1,0 +1,43 @@
+"""Whole tables of a suite as files."""
+
+from __future__ import annotations
+
+import io
+
+import httpx
+import pandas as pd
+import pytest
+from fixtures.database import Database
+from sqlalchemy import text
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet"])
+def test_the_runs_of_a_suite_are_all_there(api: httpx.Client, form: str) -> None:
+    response = api.get(f"/export/decay.{form}")
+    assert response.headers["content-disposition"] == f'attachment; filename="decay-runs.{form}"'
+    read = pd.read_csv if form == "csv" else pd.read_parquet
+    frame = read(io.BytesIO(response.content))
+    assert len(frame) == 144
+    assert set(frame["weight_decay"]) == {0.1, 1.0}
+
+
+def test_the_curves_have_every_epoch(api: httpx.Client, shared_seeded: Database) -> None:
+    frame = pd.read_parquet(io.BytesIO(api.get("/export/decay.parquet?table=curves").content))
+    query = text(
+        "SELECT count(*) FROM curve c JOIN suite_runs sr ON sr.run_id = c.run_id "
+        "JOIN suites s ON s.id = sr.suite_id WHERE s.name = 'decay'"
+    )
+    with shared_seeded.engine.connect() as connection:
+        assert len(frame) == connection.scalar(query)
+
+
+def test_who_stops_reading_leaves_nothing_behind(
+    api: httpx.Client, shared_seeded: Database
+) -> None:
+    with api.stream("GET", "/export/tiny.csv?table=curves") as response:
+        next(response.iter_bytes())
+    assert api.get("/health").status_code == 200
+
+
+def test_other_forms_are_refused(api: httpx.Client) -> None:
+    assert api.get("/export/tiny.xlsx").status_code == 422

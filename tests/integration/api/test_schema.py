@@ -1,0 +1,55 @@
+"""Random requests by the OpenAPI document: no 5xx, and every response is as described."""
+
+from __future__ import annotations
+
+import json
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+EXAMPLES = 12
+STREAMS = {"/events"}
+
+
+@pytest.fixture
+def described(api: httpx.Client) -> schemathesis.BaseSchema:
+    return schemathesis.openapi.from_url(f"{api.base_url}/openapi.json")
+
+
+schema = schemathesis.pytest.from_fixture("described")
+
+
+@schema.exclude(path=list(STREAMS)).parametrize()
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=True,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+def test_every_operation_keeps_its_word(case: schemathesis.Case) -> None:
+    response = case.call()
+    case.validate_response(
+        response,
+        checks=[
+            not_a_server_error,
+            status_code_conformance,
+            content_type_conformance,
+            response_schema_conformance,
+        ],
+    )
+
+
+def test_the_document_is_valid_and_has_examples(api: httpx.Client) -> None:
+    document = api.get("/openapi.json").json()
+    crossing = document["paths"]["/crossing"]["get"]["responses"]["200"]["content"]
+    assert crossing["application/json"]["example"]["p_cross"]["estimate"]
+    assert json.dumps(document)
