@@ -2,4 +2,10 @@
 
 from __future__ import annotations
 
-pytest_plugins = ["fixtures.cluster", "fixtures.database", "fixtures.seeded", "fixtures.http"]
+pytest_plugins = [
+    "fixtures.cluster",
+    "fixtures.commands",
+    "fixtures.database",
+    "fixtures.seeded",
+    "fixtures.http",
+]

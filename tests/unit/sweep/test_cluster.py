@@ -1,0 +1,112 @@
+"""What a sweep asks of a cluster, and how it is kept from talking too much."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from service.errors import SweepError
+from service.settings import Settings
+from service.sweep.cluster import (
+    check_database_reaches,
+    check_gpus,
+    cluster_address,
+    settle_authentication,
+)
+from service.sweep.progress import duration
+from service.sweep.submit import _environment
+from workers.trainable import WorkerOrders
+
+SOCKET = "postgresql+psycopg2://groktime@/groktime?host=/var/lib/groktime/pg"
+SERVER = "postgresql://writer:secret@results.example/groktime"
+
+
+def node(host: str, alive: bool = True) -> dict[str, Any]:
+    return {"NodeManagerHostname": host, "Alive": alive}
+
+
+def test_a_cluster_of_several_machines_needs_a_database_all_of_them_reach() -> None:
+    with pytest.raises(SweepError, match=r"2 machines.*GROKTIME_DATABASE_URL"):
+        check_database_reaches(SOCKET, [node("a"), node("b")])
+    check_database_reaches(SERVER, [node("a"), node("b")])
+    check_database_reaches(SOCKET, [node("a"), node("a"), node("b", alive=False)])
+
+
+def test_the_refusal_of_a_database_hides_its_password() -> None:
+    local = "postgresql://writer:secret@localhost/groktime"
+    with pytest.raises(SweepError) as refusal:
+        check_database_reaches(local, [node("a"), node("b")])
+    assert "secret" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("asked", "there", "told"),
+    [
+        (1.0, {"CPU": 4.0}, "the cluster has 0 GPUs and 4 CPUs"),
+        (2.0, {"CPU": 4.0, "GPU": 1.0}, "the cluster has 1 GPUs"),
+        (1.5, {"GPU": 4.0}, "only whole GPUs"),
+        (-1.0, {"GPU": 4.0}, "negative"),
+    ],
+)
+def test_gpus_that_cannot_be_given_are_refused(
+    asked: float, there: dict[str, float], told: str
+) -> None:
+    with pytest.raises(SweepError, match=told):
+        check_gpus(asked, there)
+
+
+def test_fractions_of_gpus_that_are_there_are_accepted() -> None:
+    check_gpus(0.25, {"GPU": 1.0})
+    check_gpus(0.0, {})
+
+
+def test_the_address_given_wins_over_the_configured_and_the_jobs_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "of-the-job")
+    assert cluster_address("given", "configured") == "given"
+    assert cluster_address(None, "configured") == "configured"
+    assert cluster_address(None, None) == "of-the-job"
+    monkeypatch.delenv("RAY_ADDRESS")
+    assert cluster_address(None, None) is None
+
+
+def test_authentication_that_the_environment_names_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    settle_authentication(local=True)
+    assert os.environ["RAY_AUTH_MODE"] == "disabled"
+
+
+def test_a_workers_orders_do_not_show_the_password(tmp_path: Path) -> None:
+    settings = Settings(checkpoints=tmp_path, database_url=SecretStr(SERVER))
+    orders = WorkerOrders.of(settings, SERVER, "cpu")
+    assert "secret" not in repr(orders)
+    assert orders.database_url.get_secret_value() == SERVER
+
+
+def test_workers_write_with_the_writers_url_where_there_is_one(tmp_path: Path) -> None:
+    other = "postgresql://other:pass@results.example/groktime"
+    settings = Settings(checkpoints=tmp_path, writer_url=SecretStr(other))
+    orders = WorkerOrders.of(settings, SERVER, "cpu")
+    assert orders.database_url.get_secret_value() == other
+
+
+def test_a_password_goes_with_a_job_only_when_asked_for() -> None:
+    settings = Settings(database_url=SecretStr(SERVER), lease_seconds=7.0)
+    quiet = _environment(settings, False)
+    assert quiet["GROKTIME_LEASE_SECONDS"] == "7.0"
+    assert "GROKTIME_DATABASE_URL" not in quiet
+    assert _environment(settings, True)["GROKTIME_DATABASE_URL"] == SERVER
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(3.2, "3 s"), (89, "89 s"), (120, "2 min"), (7200, "2.0 h"), (86400 * 3, "3.0 d")],
+)
+def test_durations_are_told_in_words(seconds: float, told: str) -> None:
+    assert duration(seconds) == told
