@@ -91,9 +91,7 @@ class PlainTransformer(nn.Module):
     def __init__(self, model: ModelSpec, vocabulary: int) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, model.width)
-        self.positions = (
-            nn.Embedding(TOKENS, model.width) if model.positions == "learned" else None
-        )
+        self.positions = nn.Embedding(TOKENS, model.width) if model.positions == "learned" else None
         self.layers = nn.ModuleList(Block(model) for _ in range(model.depth))
         self.norm = RMSNorm(model.width)
         self.out = nn.Linear(model.width, vocabulary, bias=False)
@@ -117,7 +115,11 @@ def train_plain(spec: RunSpec) -> Iterator[dict[str, float]]:
     model = PlainTransformer(spec.model, spec.vocabulary)
     o = spec.optimiser
     optimiser = torch.optim.AdamW(
-        model.parameters(), lr=o.lr, betas=(o.beta1, o.beta2), eps=o.eps, weight_decay=o.weight_decay
+        model.parameters(),
+        lr=o.lr,
+        betas=(o.beta1, o.beta2),
+        eps=o.eps,
+        weight_decay=o.weight_decay,
     )
     while True:
         start = time.perf_counter()
@@ -149,5 +151,3 @@ def evaluate(model: nn.Module, x: Tensor, y: Tensor, batch_size: int) -> tuple[f
         loss += F.cross_entropy(logits, labels, reduction="sum").item()
         correct += int((logits.argmax(dim=-1) == labels).sum())
     return loss / max(len(y), 1), correct / max(len(y), 1)
-
-

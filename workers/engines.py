@@ -44,9 +44,9 @@ def choose_engine(spec: RunSpec, engine: Engine, device: str) -> Literal["native
 def engine_fingerprint(spec: RunSpec, *, engine: Engine = "auto", device: str = "auto") -> str:
     """The fingerprint a stack of such runs will have: which checkpoints it can go on from."""
     if choose_engine(spec, engine, device) == "native":
-        from workers.native import native_fingerprint
+        from workers.native import NativeStack
 
-        return native_fingerprint()
+        return NativeStack([]).fingerprint
     return torch_fingerprint(resolve_device(device))
 
 

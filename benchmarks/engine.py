@@ -1,0 +1,173 @@
+"""How much faster the engines train than a plain loop, and how close to the machine's limit.
+
+    python -m benchmarks.engine [--quick] [--json]
+
+One thread, one run of this program: a plain one-model loop and each engine take turns, and only
+ratios of their times mean anything. The share of peak counts the multiply-adds that the exact
+algebra of workers/forward.py leaves over, against the best sgemm rate measured in the same run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+# Before the numerical libraries start: one thread for everyone.
+os.environ["OMP_NUM_THREADS"] = "1"
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import torch
+
+from benchmarks.baseline import train_plain
+from service.spec import ModelSpec, ModularData, RandomData, RunSpec, ThresholdStop
+from workers.engines import Engine, make_stack, native_refusal
+
+CASES = [(113, 20), (113, 32), (113, 64), (113, 128), (59, 24), (59, 48)]
+DATA = ("modular", "random")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One engine at one setting; times are milliseconds per model and epoch."""
+
+    prime: int
+    width: int
+    data: str
+    engine: str
+    plain_ms: float
+    engine_ms: float
+    ratio: float
+    peak_share: float
+
+
+def make_spec(prime: int, width: int, data: str, positions: str) -> RunSpec:
+    """The central model on the task, or on as many random labels; one evaluation an epoch."""
+    table = ModularData(prime=prime)
+    modular = data == "modular"
+    return RunSpec(
+        kind="grok" if modular else "speed",
+        data=table if modular else RandomData(prime=prime, n=table.n_train),
+        model=ModelSpec(width=width, positions=positions),
+        stop=ThresholdStop(val=0.99 if modular else None),
+        eval_train=False,
+        seed=42,
+    )
+
+
+def sgemm_peak(seconds: float) -> float:
+    """The best rate of a square product that fits the cache, in multiply-adds per second."""
+    size = 768
+    a, b = torch.randn(size, size), torch.randn(size, size)
+    out = torch.empty(size, size)
+    best, deadline = float("inf"), time.perf_counter() + seconds
+    while time.perf_counter() < deadline:
+        start = time.perf_counter()
+        torch.mm(a, b, out=out)
+        best = min(best, time.perf_counter() - start)
+    return size**3 / best
+
+
+def multiply_adds(spec: RunSpec) -> float:
+    """Multiply-adds of one epoch with the exact algebra (depth 2, one head), training and eval.
+
+    Per example: layer 0's W2 at all positions and W1, W3 at those that differ; the last layer's
+    attention folded around its weighted sum and its FFN at the last position; the readout. A
+    backward pass costs two forward ones. Work on tables over the vocabulary is left out.
+    """
+    d, v = spec.model.width, spec.vocabulary
+    own = 2 if isinstance(spec.data, ModularData) else 3  # positions not fixed by the first token
+    folded = 2 if spec.model.positions == "none" else 5
+    last = folded * d * d + 12 * d * d + v * d
+    training = own * 8 * d * d + 4 * 4 * d * d + last
+    evaluation = own * 12 * d * d + last
+    return 3 * training * spec.data.n_train + evaluation * spec.data.n_val
+
+
+def take_turns(
+    plain: Callable[[], None], engine: Callable[[], None], seconds: float
+) -> list[float]:
+    """Times of both, alternating until the time is up: a busy machine slows both alike."""
+    times: list[list[float]] = [[], []]
+    deadline = time.perf_counter() + seconds
+    while time.perf_counter() < deadline or len(times[0]) < 2:
+        for own, work in zip(times, (plain, engine), strict=True):
+            start = time.perf_counter()
+            work()
+            own.append(time.perf_counter() - start)
+    # The fastest is what the code can do; slower ones are what else the machine did.
+    return [min(own) for own in times]
+
+
+def measure(
+    prime: int, width: int, data: str, engine: Engine, positions: str, seconds: float, peak: float
+) -> Row:
+    spec = make_spec(prime, width, data, positions)
+    stack = make_stack([spec], engine=engine, device="cpu")
+    plain = train_plain(spec)
+    stack.advance(1)
+    next(plain)
+    plain_time, engine_time = take_turns(
+        lambda: void(next(plain)), lambda: void(stack.advance(1)), seconds
+    )
+    return Row(
+        prime,
+        width,
+        data,
+        engine,
+        1e3 * plain_time,
+        1e3 * engine_time,
+        plain_time / engine_time,
+        multiply_adds(spec) / engine_time / peak,
+    )
+
+
+def void(_: object) -> None:
+    """For timing calls whose answers nobody needs."""
+
+
+def rows(quick: bool, positions: str) -> Iterator[Row]:
+    seconds = 1.0 if quick else 5.0
+    peak = sgemm_peak(seconds)
+    engines: list[Engine] = ["torch"]
+    if native_refusal(make_spec(59, 24, "modular", positions), "cpu") is None:
+        engines.append("native")
+    for prime, width in CASES:
+        for data in DATA:
+            for engine in engines:
+                yield measure(prime, width, data, engine, positions, seconds, peak)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="under 50 seconds, rougher")
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    parser.add_argument("--positions", choices=["none", "rope"], default="none")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    measured = []
+    if not options.json:
+        print("prime width data    engine  plain ms  engine ms  ratio  share of sgemm peak")
+    for row in rows(options.quick, options.positions):
+        measured.append(row)
+        if not options.json:
+            print(
+                f"{row.prime:5} {row.width:5} {row.data:7} {row.engine:7} {row.plain_ms:8.1f} "
+                f"{row.engine_ms:10.1f} {row.ratio:6.1f} {row.peak_share:8.0%}"
+            )
+    if options.json:
+        print(json.dumps({"rows": [asdict(row) for row in measured]}))
+        return
+    for engine in dict.fromkeys(row.engine for row in measured):
+        ratios = [row.ratio for row in measured if row.engine == engine]
+        print(f"{engine}: median ratio {statistics.median(ratios):.1f}")
+
+
+if __name__ == "__main__":
+    main()

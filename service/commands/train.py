@@ -1,0 +1,184 @@
+"""`groktime train`: one run with a live progress bar, without a database or a cluster."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal
+
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from service.errors import InputError
+from service.spec import RunSpec
+
+# (what it is called, the clock it is read from, its threshold)
+_PASSAGES = [
+    ("E_train, online clock", "train_correct", 0.99),
+    ("E_train, eval clock", "train_correct_eval", 0.99),
+    ("E_val", "val_correct", 0.98),
+    ("T_gen", "val_correct", 0.99),
+]
+
+
+def train(
+    prime: Annotated[int, typer.Option(help="p of the task; V = p + 2.")],
+    width: Annotated[int, typer.Option(help="Width d of the model.")],
+    seed: Annotated[int, typer.Option(help="Seed of split, weights, shuffles and dropout.")] = 42,
+    kind: Annotated[Literal["grok", "speed", "capacity"], typer.Option()] = "grok",
+    operation: Annotated[Literal["+", "-", "*", "/"], typer.Option()] = "/",
+    train_fraction: Annotated[float, typer.Option(help="Share of the table that trains.")] = 0.5,
+    split: Annotated[Literal["random", "sequential", "alternating"], typer.Option()] = "random",
+    n: Annotated[
+        int | None, typer.Option(help="Random-label examples; default: as many as would train.")
+    ] = None,
+    depth: Annotated[int | None, typer.Option(help="Layers; default 2.")] = None,
+    heads: Annotated[int | None, typer.Option(help="Attention heads; default 1.")] = None,
+    positions: Annotated[Literal["rope", "none", "learned"] | None, typer.Option()] = None,
+    norm: Annotated[Literal["rms", "layer"] | None, typer.Option()] = None,
+    ffn: Annotated[Literal["gated", "plain"] | None, typer.Option()] = None,
+    architecture: Annotated[Literal["transformer", "mlp"] | None, typer.Option()] = None,
+    dropout: Annotated[float | None, typer.Option(help="Default 0.2; 0 for capacity runs.")] = None,
+    init_scale: Annotated[float | None, typer.Option(help="Default 1.")] = None,
+    lr: Annotated[float | None, typer.Option(help="Default 1e-3.")] = None,
+    weight_decay: Annotated[float | None, typer.Option(help="Default 1.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Default 512.")] = None,
+    max_epochs: Annotated[int, typer.Option(help="The run is censored here.")] = 5000,
+    epochs: Annotated[
+        int | None, typer.Option(help="Train exactly so many epochs instead of to a threshold.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+    engine: Annotated[Literal["auto", "native", "torch"], typer.Option()] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+) -> None:
+    """Train one run here and print its first passages.
+
+    Examples:
+
+        groktime train --prime 59 --width 48 --seed 42 --batch-size 128
+
+        groktime train --prime 113 --width 32 --kind speed --json
+    """
+    data: dict[str, Any] = {"task": "modular", "prime": prime, "operation": operation}
+    data |= {"train_fraction": train_fraction, "split": split}
+    model = {
+        "width": width,
+        "depth": depth,
+        "heads": heads,
+        "positions": positions,
+        "norm": norm,
+        "ffn": ffn,
+        "architecture": architecture,
+        "dropout": 0.0 if dropout is None and kind == "capacity" else dropout,
+        "init_scale": init_scale,
+    }
+    if architecture == "mlp":
+        model = {"depth": 1, "positions": "none", "ffn": "plain", **_given(model)}
+    spec = _spec(
+        kind=kind,
+        data=data if kind == "grok" else _random_labels(data, n),
+        model=_given(model),
+        optimiser=_given({"lr": lr, "weight_decay": weight_decay, "batch_size": batch_size}),
+        stop=_stop(kind, max_epochs, epochs),
+        seed=seed,
+    )
+    _train(spec, device, engine, as_json)
+
+
+def _given(values: dict[str, Any]) -> dict[str, Any]:
+    """What was asked for; the rest is the spec's default."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _random_labels(table: dict[str, Any], n: int | None) -> dict[str, Any]:
+    if n is None:
+        n = _spec(
+            kind="capacity", data=table, model={"width": 2}, stop=_stop("", 1, 1)
+        ).data.n_train
+    return {"task": "random", "prime": table["prime"], "n": n}
+
+
+def _stop(kind: str, max_epochs: int, epochs: int | None) -> dict[str, Any]:
+    if epochs is not None:
+        return {"rule": "fixed", "max_epochs": epochs}
+    if kind == "capacity":
+        return {"rule": "patience", "max_epochs": max_epochs}
+    val = 0.99 if kind == "grok" else None
+    return {"rule": "threshold", "val": val, "max_epochs": max_epochs}
+
+
+def _spec(**fields: Any) -> RunSpec:
+    """The run, or one line naming the option that cannot be."""
+    try:
+        return RunSpec.model_validate({"seed": 0, **fields})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = ".".join(str(part) for part in first["loc"]) or "run"
+        message = first["msg"].removeprefix("Value error, ")
+        raise InputError(f"{field}: {message} (got {first['input']!r})") from error
+
+
+def _train(
+    spec: RunSpec, device: str, engine: Literal["auto", "native", "torch"], as_json: bool
+) -> None:
+    # Imported late: PyTorch takes a second that `groktime --help` need not wait for.
+    from workers import training
+    from workers.first_passages import CurveSink, first_passage
+
+    sink = CurveSink(1)
+    sizes = {"train": spec.data.n_train, "val": spec.data.n_val}
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("epoch {task.completed}/{task.total} {task.fields[accuracy]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), disable=as_json) as bar:
+        task = bar.add_task(
+            f"p={spec.data.prime} d={spec.model.width} seed={spec.seed}",
+            total=spec.stop.max_epochs,
+            accuracy="",
+        )
+
+        def show(_: int, epoch: int, row: Any) -> None:
+            text = f"train {row['train_correct'] / sizes['train']:.1%}"
+            if sizes["val"]:
+                text += f" val {row['val_correct'] / sizes['val']:.1%}"
+            bar.update(task, completed=epoch, accuracy=text)
+
+        (outcome,) = training.train([spec], sink, device=device, engine=engine, progress=show)
+    assert outcome is not None, "nobody can take a run away from this command"
+    curve = sink.curve(0)
+    passages: list[tuple[str, float, int | None]] = []
+    for name, clock, threshold in _PASSAGES:
+        if curve[clock][0] >= 0:  # recorded at all
+            size = sizes["val" if clock == "val_correct" else "train"]
+            passages.append((name, threshold, first_passage(curve[clock], threshold, size)))
+    summary = {
+        "key": spec.key,
+        "params": spec.params,
+        "k_mem": spec.k_mem,
+        "state": outcome.state,
+        "stopped_by": outcome.stopped_by,
+        "epochs": outcome.epochs,
+        "seconds": outcome.seconds,
+        "engine": outcome.engine,
+        "device": outcome.device,
+        "bits": float(curve["bits"][-1]) if spec.records_bits else None,
+    }
+    if as_json:
+        first = [{"name": a, "threshold": b, "epoch": c} for a, b, c in passages]
+        typer.echo(json.dumps({**summary, "spec": spec.model_dump(), "first_passages": first}))
+        return
+    table = Table("", "", box=None, show_header=False)
+    table.add_row("parameters P", f"{spec.params:,}")
+    table.add_row("ended", f"epoch {outcome.epochs} by {outcome.stopped_by} ({outcome.state})")
+    table.add_row("took", f"{outcome.seconds:.1f} s, {outcome.engine} engine on {outcome.device}")
+    if spec.records_bits:
+        table.add_row("M_T", f"{curve['bits'][-1]:,.0f} of {spec.k_mem:,.0f} bits")
+    for name, threshold, epoch in passages:
+        reached = f"epoch {epoch}" if epoch else f"not by epoch {outcome.epochs} (censored)"
+        table.add_row(f"{name} ≥ {threshold:.0%}", reached)
+    Console().print(table)

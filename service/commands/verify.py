@@ -1,0 +1,140 @@
+"""`groktime verify`: replay golden files here and say how far the numbers are off."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from service.errors import InputError
+
+_SHIPPED = (("workers", ".npz"), ("workers", ".json"), ("service.analysis", "statistics.json"))
+
+
+def verify(
+    golden: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FILE]...", help="Golden files; default: all that are shipped."),
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
+    engine: Annotated[Literal["auto", "native", "torch"], typer.Option()] = "auto",
+    seeds: Annotated[
+        int, typer.Option(min=2, help="Runs trained for each first-passage file.")
+    ] = 20,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+) -> None:
+    """Check this machine against recorded runs; exit 1 when a number is outside its tolerance.
+
+    `.npz` files are replayed exactly, `speed_*.json` and `grok_*.json` are compared as
+    distributions of first passages, `statistics.json` checks the analysis.
+
+    Examples:
+
+        groktime verify
+
+        groktime verify division_p23_d16.npz --engine torch --device cuda --json
+    """
+    rows = [
+        row
+        for path in golden or shipped_files()
+        for row in check_file(find(path), engine, device, seeds)
+    ]
+    failed = sum(not row.passed for row in rows)
+    if as_json:
+        typer.echo(json.dumps({"checks": [asdict(row) for row in rows], "failed": failed}))
+    else:
+        _print(rows)
+        typer.echo(f"{len(rows) - failed} of {len(rows)} checks passed")
+    raise typer.Exit(1 if failed else 0)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the answer; a deviation that is no number is None."""
+
+    file: str
+    quantity: str
+    deviation: float | None
+    tolerance: float
+    passed: bool
+    note: str
+
+
+def check_file(
+    path: Path, engine: Literal["auto", "native", "torch"], device: str, seeds: int
+) -> list[Row]:
+    """All checks of one golden file; what it is follows from its name."""
+    if path.name == "statistics.json":
+        return _statistics(path)
+    if path.suffix == ".npz":
+        from workers.replay import replay
+
+        checks = replay(path, engine=engine, device=device)
+    elif path.suffix == ".json":
+        from workers.first_passages import compare_passages
+
+        chosen = range(42, 42 + seeds)
+        checks = compare_passages(path, seeds=chosen, engine=engine, device=device)
+    else:
+        raise InputError(f"{path} is no golden file: accepted are .npz and .json")
+    return [
+        Row(c.file, c.quantity, _finite(c.deviation), c.tolerance, c.passed, c.note) for c in checks
+    ]
+
+
+def _statistics(path: Path) -> list[Row]:
+    from service.analysis.verify import verify_statistics
+
+    rows = []
+    for check in verify_statistics(path):
+        expected, got = check.expected, check.got
+        numbers = isinstance(expected, int | float) and isinstance(got, int | float)
+        deviation = _finite(abs(got - expected)) if numbers else None  # type: ignore[operator]
+        note = f"{got}, recorded {expected}"
+        rows.append(Row(path.name, check.name, deviation, check.tolerance, check.ok, note))
+    return rows
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def shipped_files() -> list[Path]:
+    """Every golden file of the installation that can be verified."""
+    found = []
+    for package, ending in _SHIPPED:
+        folder = Path(str(files(package))) / "golden"
+        found += sorted(path for path in folder.iterdir() if path.name.endswith(ending))
+    return found
+
+
+def find(path: Path) -> Path:
+    """A file as given, or a shipped one of that name."""
+    if path.exists():
+        return path
+    shipped = [candidate for candidate in shipped_files() if candidate.name == path.name]
+    if not shipped:
+        names = ", ".join(candidate.name for candidate in shipped_files())
+        raise InputError(f"{path} does not exist; shipped golden files: {names}")
+    return shipped[0]
+
+
+def _print(rows: list[Row]) -> None:
+    table = Table("file", "quantity", "deviation", "tolerance", "", "note", box=None)
+    for row in rows:
+        table.add_row(
+            row.file,
+            row.quantity,
+            "–" if row.deviation is None else f"{row.deviation:.3g}",
+            f"{row.tolerance:.3g}",
+            "ok" if row.passed else "FAILED",
+            row.note,
+        )
+    Console().print(table)
