@@ -62,7 +62,7 @@ def test_shifted_lines_cross_where_they_were_put(at: float, steep: float, shallo
 
 
 @given(factor=st.floats(0.01, 100))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_scaling_params_scales_the_crossing(factor: float) -> None:
     rng = np.random.default_rng(5)
     mem = exact(P4, [900, 400, 120, 60], seeds=5)
@@ -91,7 +91,7 @@ def test_order_of_runs_changes_nothing(cells: Callable[..., Any]) -> None:
 
 
 @given(st.permutations(range(6)))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_permuting_seed_names_changes_no_estimate(names: list[int]) -> None:
     rng = np.random.default_rng(1)
     mem, gen = exact(P4, [900, 400, 120, 60], seeds=6), exact(P4, [500, 300, 200, 150], seeds=6)

@@ -104,7 +104,7 @@ def test_permutation_p_has_its_floor() -> None:
 
 
 @given(st.permutations(range(8)))
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 def test_order_of_cells_changes_no_rank_statistic(order: list[int]) -> None:
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=8), rng.normal(size=8)

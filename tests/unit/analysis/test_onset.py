@@ -213,7 +213,7 @@ def test_firth_on_separated_data_is_finite() -> None:
 
 
 @given(st.lists(st.integers(0, 5), min_size=6, max_size=6), st.floats(0.1, 50))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_scaling_params_scales_the_onset(positives: list[int], factor: float) -> None:
     one = onset(runs(positives, seeds=5))
     other = onset(runs(positives, seeds=5, params=[p * factor for p in P6]))
