@@ -184,19 +184,23 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--seeds", type=int, nargs="+", default=[4, 5, 10])
     parser.add_argument("--worlds", type=int, default=len(WORLDS), help="only the first so many")
+    parser.add_argument("--part", choices=["coverage", "bias"], help="only one of the tables")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    covered = [
-        coverage(world, seeds, options.trials)
-        for world in WORLDS[: options.worlds]
-        for seeds in options.seeds
-    ]
-    biased = [bias(world, max(options.seeds), options.trials) for world in CENSORED]
+    answer: dict[str, list[dict[str, object]]] = {}
+    if options.part != "bias":
+        answer["coverage"] = [
+            coverage(world, seeds, options.trials)
+            for world in WORLDS[: options.worlds]
+            for seeds in options.seeds
+        ]
+    if options.part != "coverage":
+        most = max(options.seeds)
+        answer["bias"] = [bias(world, most, options.trials) for world in CENSORED]
     if options.json:
-        print(json.dumps({"coverage": covered, "bias": biased}))
+        print(json.dumps(answer))
         return
-    print(table(covered), end="\n\n")
-    print(table(biased))
+    print("\n\n".join(table(rows) for rows in answer.values()))
 
 
 if __name__ == "__main__":

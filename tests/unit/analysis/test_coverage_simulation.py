@@ -41,14 +41,14 @@ def test_analysis_benchmark_answers() -> None:
 
 @pytest.mark.long
 def test_interval_covers_the_crossing_in_92_to_98_per_cent() -> None:
-    answer = run("coverage.py", "--trials", "1000", "--seeds", "10")
+    answer = run("coverage.py", "--part", "coverage", "--seeds", "10")
     for row in answer["coverage"]:
         assert 0.92 <= row["coverage"] <= 0.98, row["world"]
 
 
 @pytest.mark.long
 def test_stuck_runs_bias_the_papers_crossing_and_not_the_robust_one() -> None:
-    answer = run("coverage.py", "--trials", "1000", "--seeds", "10", "--worlds", "1")
+    answer = run("coverage.py", "--part", "bias")
     rows = {row["world"]: row for row in answer["bias"]}
     stuck = rows["30 % of grok runs never generalise"]
     assert stuck["paper_bias"] > 0.07
