@@ -157,13 +157,21 @@ def bias(world: World, seeds: int, trials: int, seed: int = 2) -> dict[str, obje
         "seeds": seeds,
         "trials": trials,
         "censored_near_crossing": float(np.mean(censored)),
-        "paper_bias": float(np.mean(errors["paper"])),
-        "paper_rmse": float(np.sqrt(np.mean(np.square(errors["paper"])))),
-        "robust_bias": float(np.mean(errors["robust"])),
-        "robust_rmse": float(np.sqrt(np.mean(np.square(errors["robust"])))),
+        "paper_bias": _mean(errors["paper"]),
+        "paper_rmse": _rms(errors["paper"]),
+        "robust_bias": _mean(errors["robust"]),
+        "robust_rmse": _rms(errors["robust"]),
         "robust_bracketed": bracketed / trials,
         "robust_no_crossing": nothing / trials,
     }
+
+
+def _mean(errors: list[float]) -> float | None:
+    return float(np.mean(errors)) if errors else None
+
+
+def _rms(errors: list[float]) -> float | None:
+    return float(np.sqrt(np.mean(np.square(errors)))) if errors else None
 
 
 def table(rows: list[dict[str, object]]) -> str:
