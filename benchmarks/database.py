@@ -1,0 +1,338 @@
+"""How fast epochs get into the database and questions get their answers out of it.
+
+    python -m benchmarks.database [--quick] [--json]
+
+Fills a scratch embedded server: ingest by the recorder's own transaction beside executemany in
+turns, eight writers at once, the recorder's share of the time of a real bundle, then a database
+as large as the paper and the queries behind the routes. --quick does it with a smaller one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ["OMP_NUM_THREADS"] = "1"
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import numpy as np
+from sqlalchemy import Connection, Engine, text
+
+from benchmarks.paper_database import PAPER, QUICK, fill
+from db import embedded
+from db.claims import Claim, claim
+from db.curve_rows import COLUMNS, METRICS, absent_columns, encode
+from db.engine import connect
+from db.flushing import Part, write
+from db.migrating import migrate
+from db.queries.coverage import coverage_frame
+from db.queries.curves import curves_frame
+from db.queries.frames import Passage, runs_frame
+from db.queries.suites import suite_revision
+from db.recorder import Recorder
+from db.registering import open_runs, register_suite
+from service.spec import FixedStop, ModelSpec, ModularData, OptimiserSpec, RunSpec
+
+FLUSH_ROWS = 5_000
+RUNS = 10  # of one writer; a flush holds FLUSH_ROWS / RUNS epochs of each
+WRITERS = 8
+PAPER_ROWS, QUICK_ROWS = 20_000_000, 300_000
+EXPLAIN_LIMIT = 6
+
+EXECUTEMANY = f"""
+INSERT INTO curve (run_id, epoch, {", ".join(COLUMNS)})
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
+"""
+
+
+def spec(seed: int, *, prime: int = 113, width: int = 32, epochs: int = 1_000_000) -> RunSpec:
+    return RunSpec(
+        kind="grok",
+        data=ModularData(prime=prime),
+        model=ModelSpec(width=width),
+        optimiser=OptimiserSpec(batch_size=128 if prime < 97 else 512),
+        stop=FixedStop(max_epochs=epochs),
+        seed=seed,
+    )
+
+
+def claims_of(engine: Engine, name: str, specs: list[RunSpec]) -> list[Claim]:
+    suite = register_suite(engine, name, {}, name, specs)
+    return claim(engine, list(open_runs(engine, suite.suite_id).values()), name, 3_600)
+
+
+def metrics(rows: int) -> np.ndarray[Any, Any]:
+    rng = np.random.default_rng(0)
+    found = np.zeros(rows, dtype=METRICS)
+    for column in COLUMNS:
+        found[column] = rng.random(rows) * 1_000
+    return found
+
+
+def ingest(engine: Engine, claims: list[Claim], flushes: int, first_epoch: int = 1) -> float:
+    """Seconds for so many flushes by the recorder's transaction, encoding included."""
+    each = FLUSH_ROWS // len(claims)
+    rows = metrics(each)
+    held = engine.raw_connection()
+    started = time.perf_counter()
+    for flush in range(flushes):
+        epoch = first_epoch + flush * each
+        parts = [
+            Part(
+                c.run_id,
+                c.attempt,
+                epoch - 1,
+                epoch - 1 + each,
+                [encode(c.run_id, epoch, rows, absent_columns(c.spec))],
+            )
+            for c in claims
+        ]
+        write(held.driver_connection, parts, 3_600)
+    seconds = time.perf_counter() - started
+    held.close()
+    return seconds
+
+
+def executemany(engine: Engine, claims: list[Claim], first_epoch: int) -> float:
+    """Seconds for one flush of as many rows by plain inserts."""
+    each = FLUSH_ROWS // len(claims)
+    rows = metrics(each).tolist()
+    values = [
+        (c.run_id, first_epoch + offset, *row) for c in claims for offset, row in enumerate(rows)
+    ]
+    held = engine.raw_connection()
+    started = time.perf_counter()
+    driver: Any = held.driver_connection
+    with driver.cursor() as cursor:
+        cursor.executemany(EXECUTEMANY, values)
+    driver.commit()
+    seconds = time.perf_counter() - started
+    held.close()
+    return seconds
+
+
+def measure_ingest(engine: Engine, rounds: int) -> dict[str, float]:
+    """The recorder's transaction and executemany take turns."""
+    copied = claims_of(engine, "copied", [spec(seed) for seed in range(RUNS)])
+    plain = claims_of(engine, "plain", [spec(100 + seed) for seed in range(RUNS)])
+    each = FLUSH_ROWS // RUNS
+    flushes = 5
+    ingest(engine, copied, 1)  # warm
+    copy_seconds, plain_seconds = [], []
+    for turn in range(rounds):
+        copy_seconds.append(ingest(engine, copied, flushes, 1 + each * (1 + turn * flushes)))
+        plain_seconds.append(executemany(engine, plain, 1 + each * turn))
+    fast = FLUSH_ROWS * flushes / statistics.median(copy_seconds)
+    slow = FLUSH_ROWS / statistics.median(plain_seconds)
+    return {
+        "ingest_rows_per_s": fast,
+        "ingest_best_rows_per_s": FLUSH_ROWS * flushes / min(copy_seconds),
+        "executemany_rows_per_s": slow,
+        "ingest_ratio": fast / slow,
+    }
+
+
+def _writer(url: str, number: int, flushes: int, ready: Any, results: Any) -> None:
+    engine = connect(url, "writer")
+    seeds = range(1_000 * (number + 1), 1_000 * (number + 1) + RUNS)
+    claims = claims_of(engine, f"writer {number}", [spec(seed) for seed in seeds])
+    ready.wait()
+    started = time.monotonic()
+    ingest(engine, claims, flushes)
+    results.put((started, time.monotonic()))
+    engine.dispose()
+
+
+def measure_writers(url: str, flushes: int) -> dict[str, float]:
+    """Rows a second of eight processes together."""
+    context = multiprocessing.get_context("spawn")
+    ready, results = context.Barrier(WRITERS), context.Queue()
+    workers = [
+        context.Process(target=_writer, args=(url, number, flushes, ready, results))
+        for number in range(WRITERS)
+    ]
+    for worker in workers:
+        worker.start()
+    times = [results.get() for _ in workers]
+    for worker in workers:
+        worker.join()
+    seconds = max(end for _, end in times) - min(start for start, _ in times)
+    return {"writers": WRITERS, "writers_rows_per_s": WRITERS * flushes * FLUSH_ROWS / seconds}
+
+
+class Timed:
+    """A sink that counts the time training spends in it; without a recorder it drops the rows."""
+
+    def __init__(self, recorder: Recorder | None) -> None:
+        self.recorder, self.seconds = recorder, 0.0
+
+    def _timed(self, call: Callable[[], Any]) -> Any:
+        started = time.perf_counter()
+        try:
+            return call()
+        finally:
+            self.seconds += time.perf_counter() - started
+
+    def record(self, run: int, first_epoch: int, rows: Any) -> bool:
+        recorder = self.recorder
+        if recorder is None:
+            return True
+        return bool(self._timed(lambda: recorder.record(run, first_epoch, rows)))
+
+    def flush(self) -> None:
+        if self.recorder is not None:
+            self._timed(self.recorder.flush)
+
+    def finish(self, run: int, outcome: Any) -> None:
+        recorder = self.recorder
+        if recorder is not None:
+            self._timed(lambda: recorder.finish(run, outcome))
+
+
+def measure_overhead(engine: Engine, epochs: int, rounds: int) -> dict[str, float]:
+    """A real bundle with and without recording, in turns."""
+    from workers.training import train  # here, since the eight writers need no torch
+
+    dropped, recorded, waited = [], [], []
+    for turn in range(rounds):
+        specs = [spec(500 + 10 * turn + s, prime=47, epochs=epochs) for s in range(8)]
+        started = time.perf_counter()
+        train(specs, Timed(None), device="cpu")
+        dropped.append(time.perf_counter() - started)
+        claims = claims_of(engine, f"bundle {turn}", specs)
+        started = time.perf_counter()
+        with Recorder(engine, claims, lease_seconds=60) as recorder:
+            sink = Timed(recorder)
+            train([c.spec for c in claims], sink, device="cpu")
+        recorded.append(time.perf_counter() - started)
+        waited.append(sink.seconds)
+    return {
+        "bundle_seconds": min(recorded),
+        "overhead_waiting": min(w / r for w, r in zip(waited, recorded, strict=True)),
+        "overhead_difference": min(recorded) / min(dropped) - 1,
+    }
+
+
+def timed(call: Callable[[], object], repeats: int = 5) -> float:
+    """Milliseconds, the median of some calls after a first one."""
+    call()
+    times = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - started)
+    return 1_000 * statistics.median(times)
+
+
+def measure_queries(connection: Connection, suite: str, prime: int) -> dict[str, float]:
+    """The reads behind the routes, warm, in milliseconds."""
+    suite_id, _ = suite_revision(connection, suite)
+    speed = {"t_mem": Passage("online", 0.99)}
+    grok = {
+        "e_train": Passage("online", 0.99),
+        "e_val": Passage("val", 0.98),
+        "t_gen": Passage("val", 0.99),
+    }
+    off = {"e_train": Passage("online", 0.9725), "t_gen": Passage("val", 0.9725)}
+    one = {"prime": prime}
+    run_id = connection.scalar(
+        text("SELECT id FROM runs WHERE kind = 'grok' ORDER BY last_epoch DESC LIMIT 1")
+    )
+    assert run_id is not None
+
+    def frames(filters: dict[str, int] | None) -> None:
+        runs_frame(connection, suite_id, "speed", speed, filters)
+        runs_frame(connection, suite_id, "grok", grok, filters)
+
+    return {
+        "revision_ms": timed(lambda: suite_revision(connection, suite)),
+        "crossing_ms": timed(lambda: frames(one)),
+        "speeds_ms": timed(lambda: runs_frame(connection, suite_id, "speed", speed)),
+        "delay_ms": timed(lambda: runs_frame(connection, suite_id, "grok", grok, one)),
+        "whole_suite_ms": timed(lambda: frames(None)),
+        "coverage_ms": timed(lambda: coverage_frame(connection, suite_id)),
+        "curve_ms": timed(lambda: curves_frame(connection, [run_id])),
+        "off_ladder_ms": timed(lambda: runs_frame(connection, suite_id, "grok", off, one)),
+    }
+
+
+def curve_scans(connection: Connection) -> int:
+    """Sequential scans of the curve in this transaction: the queries above must make none."""
+    query = text("SELECT seq_scan FROM pg_stat_xact_user_tables WHERE relname = 'curve'")
+    return int(connection.scalar(query) or 0)
+
+
+def explain(connection: Connection, suite: str, prime: int) -> list[str]:
+    """How the server finds the epochs off the ladder: the lines that name the curve."""
+    query = text(
+        "EXPLAIN SELECT f.epoch FROM suite_runs sr JOIN runs r ON r.id = sr.run_id "
+        "LEFT JOIN LATERAL (SELECT c.epoch FROM curve c WHERE c.run_id = r.id AND c.epoch "
+        "BETWEEN r.first_val[48] AND r.first_val[49] AND c.val_correct >= 0.9725 * r.n_val "
+        "ORDER BY c.epoch LIMIT 1) f ON true WHERE sr.suite_id = "
+        "(SELECT id FROM suites WHERE name = :suite) AND r.kind = 'grok' AND r.prime = :prime"
+    )
+    plan = connection.scalars(query, {"suite": suite, "prime": prime})
+    return [line.strip() for line in plan if " on " in line][:EXPLAIN_LIMIT]
+
+
+def measure(home: Path, quick: bool) -> dict[str, Any]:
+    url = embedded.start(home)
+    engine = connect(url, check_schema=False)
+    migrate(engine)
+    found: dict[str, Any] = {"quick": quick}
+    found |= measure_ingest(engine, 3 if quick else 10)
+    found |= measure_writers(url, 4 if quick else 20)
+    found |= measure_overhead(engine, 30 if quick else 300, 1 if quick else 3)
+    with engine.begin() as connection:
+        connection.execute(text("TRUNCATE suites, runs, suite_runs, attempts, curve CASCADE"))
+    names, suite, prime = (QUICK, "mini", 59) if quick else (PAPER, "central", 113)
+    started = time.perf_counter()
+    runs, rows = fill(engine, names, QUICK_ROWS if quick else PAPER_ROWS)
+    found |= {"runs": runs, "curve_rows": rows, "fill_seconds": time.perf_counter() - started}
+    with connect(url, "reader").connect() as connection:
+        size = connection.scalar(text("SELECT pg_total_relation_size('curve')"))
+        found["bytes_per_epoch"] = int(size or 0) / rows
+        found |= measure_queries(connection, suite, prime)
+        found["curve_scans"] = curve_scans(connection)
+        found["explain"] = explain(connection, suite, prime)
+    engine.dispose()
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a small database, under 50 s")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    arguments = parser.parse_args()
+    home = Path(tempfile.mkdtemp(prefix="gt-bench-", dir="/tmp"))
+    try:
+        found = measure(home, arguments.quick)
+    finally:
+        embedded.stop(home)
+        shutil.rmtree(home)
+    if arguments.json:
+        print(json.dumps(found))
+        return
+    for name, value in found.items():
+        if name == "explain":
+            print("\n".join(f"  {line}" for line in value))
+        else:
+            print(
+                f"{name:26} {value:>14,.3f}"
+                if isinstance(value, float)
+                else f"{name:26} {value:>14}"
+            )
+
+
+if __name__ == "__main__":
+    main()
