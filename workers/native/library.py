@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from ctypes import POINTER, Structure, c_double, c_float, c_int, c_int32, c_int64, c_uint64, c_void_p
+from ctypes import (
+    POINTER,
+    Structure,
+    c_double,
+    c_float,
+    c_int,
+    c_int32,
+    c_int64,
+    c_uint64,
+    c_void_p,
+)
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
