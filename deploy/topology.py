@@ -139,9 +139,11 @@ class Topology:
         for port, here in place.ports.items():
             text = re.sub(rf"(?<=[=:]){port}(?!\d)|^{port}$", str(here), text)
         text = re.sub(r"\b(0\.0\.0\.0|127\.0\.0\.1)\b", place.address, text)
-        for path in sorted(place.paths, key=len, reverse=True):
-            text = re.sub(rf"(?<![\w/]){path}(?![\w-])", str(place.paths[path]), text)
-        return text
+        # All paths in one pass, the longest first: a path of this machine is not translated again.
+        paths = "|".join(map(re.escape, sorted(place.paths, key=len, reverse=True)))
+        return re.sub(
+            rf"(?<![\w/])({paths})(?![\w-])", lambda match: str(place.paths[match[1]]), text
+        )
 
     def command(self, name: str) -> list[str]:
         """The service's command as it runs here."""
@@ -336,6 +338,8 @@ class Topology:
                 for process in self.processes.values():
                     process.poll()
                 time.sleep(0.1)
+        for process in self.processes.values():
+            process.wait()
 
     def _marked(self) -> Iterator[int]:
         wanted = f"{MARK}={self.mark}".encode()
@@ -396,6 +400,8 @@ def main() -> None:
     parser.add_argument("suite", help="name or .yaml file")
     parser.add_argument("--prime", type=int, required=True)
     options = parser.parse_args()
+    # Ended from outside, it still ends what it started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     suite = Path(options.suite)
     named = str(suite.resolve()) if suite.suffix == ".yaml" else options.suite
     try:

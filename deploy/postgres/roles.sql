@@ -15,3 +15,5 @@ CREATE ROLE groktime_api LOGIN PASSWORD :'api_password' IN ROLE groktime_reader;
 ALTER DATABASE groktime OWNER TO groktime_owner;
 REVOKE ALL ON DATABASE groktime FROM PUBLIC;
 GRANT CONNECT ON DATABASE groktime TO groktime_reader, groktime_writer;
+-- Suites are registered through a temporary table.
+GRANT TEMPORARY ON DATABASE groktime TO groktime_writer;
