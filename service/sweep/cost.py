@@ -14,7 +14,8 @@ from service.spec import TOKENS, RunSpec
 
 BITS_PER_PARAMETER = 2.16  # the paper's C_model, for the capacity fraction of a rule of thumb
 REFERENCE_STEPS = 12.4  # optimiser steps an epoch at p=113, where the rules of thumb were read
-DEFAULT_RATE = 3e10  # nominal FLOP/s of one core with the native engine
+# Nominal FLOP/s of one core with the native engine, which does less than the plain algorithm.
+DEFAULT_RATE = 1e11
 
 
 def flops_per_epoch(spec: RunSpec) -> float:

@@ -73,7 +73,7 @@ def prepare(suite: Suite, engine: Engine, options: SweepOptions) -> Job:
     cost = learnt_cost(runs)
     if options.limit is not None:
         still = [run for run in runs.values() if run.state not in ("done", "failed")]
-        runs = {run.id: run for run in in_order(suite, still)[: options.limit]}
+        runs = {run.id: run for run in in_order(suite, still)[: options.limit]} or runs
     return Job(suite, registered, runs, cost)
 
 

@@ -7,7 +7,7 @@ that starting a trial stays a small part of the work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -80,13 +80,13 @@ def plan(
     """
     if not pending:
         return []
-    priced = [(run, cost.seconds(run.spec, stack_shape(run.spec))) for run in pending]
-    total = sum(seconds for _, seconds in priced)
+    priced = [_Priced(run, shape, cost.seconds(run.spec, shape)) for run, shape in _shaped(pending)]
+    total = sum(entry.seconds for entry in priced)
     target = min(target_seconds, max(SHORTEST_SECONDS, total / (workers * BUNDLES_PER_WORKER)))
-    waves: dict[int, list[tuple[Pending, float]]] = {}
-    for run, seconds in priced:
-        wave = run.spec.seed if order == "seeds_first" else 0
-        waves.setdefault(wave, []).append((run, seconds))
+    waves: dict[int, list[_Priced]] = {}
+    for entry in priced:
+        wave = entry.run.spec.seed if order == "seeds_first" else 0
+        waves.setdefault(wave, []).append(entry)
     bundles: list[Bundle] = []
     for wave in sorted(waves):
         stacks = _stacks(waves[wave], target, room)
@@ -94,28 +94,37 @@ def plan(
     return bundles
 
 
+@dataclass(frozen=True, slots=True)
+class _Priced:
+    run: Pending
+    shape: Hashable
+    seconds: float
+
+
+def _shaped(pending: Sequence[Pending]) -> Iterator[tuple[Pending, Hashable]]:
+    return ((run, stack_shape(run.spec)) for run in pending)
+
+
 def _stacks(
-    priced: Iterable[tuple[Pending, float]],
-    target: float,
-    room: Callable[[RunSpec], int] | None,
+    priced: Iterable[_Priced], target: float, room: Callable[[RunSpec], int] | None
 ) -> list[Stack]:
     """Equal shapes together, cut where the target or the memory is full."""
-    groups: dict[Hashable, list[tuple[Pending, float]]] = {}
-    for run, seconds in priced:
-        groups.setdefault(stack_shape(run.spec), []).append((run, seconds))
+    groups: dict[Hashable, list[_Priced]] = {}
+    for entry in priced:
+        groups.setdefault(entry.shape, []).append(entry)
     stacks = []
     for group in groups.values():
         # Runs of like length end together; a long one alone would keep the stack half empty.
-        group.sort(key=lambda entry: -entry[1])
-        most = max(1, room(group[0][0].spec)) if room else len(group)
+        group.sort(key=lambda entry: -entry.seconds)
+        most = max(1, room(group[0].run.spec)) if room else len(group)
         taken: list[Pending] = []
         seconds = 0.0
-        for run, price in group:
-            if taken and (len(taken) >= most or seconds + price > target):
+        for entry in group:
+            if taken and (len(taken) >= most or seconds + entry.seconds > target):
                 stacks.append(Stack(tuple(taken), seconds))
                 taken, seconds = [], 0.0
-            taken.append(run)
-            seconds += price
+            taken.append(entry.run)
+            seconds += entry.seconds
         stacks.append(Stack(tuple(taken), seconds))
     return stacks
 
