@@ -24,28 +24,46 @@ function navigation(view, query, axes) {
     el("a", { href: path(name, kept), "data-link": true, "aria-current": name === view ? "page" : null }, NAMES[name])));
 }
 
+let latest = 0;
+
+// Draw what the address says; `data-state` of the page tells when all of it is there.
 async function show() {
-  const { view, query } = here();
-  if (current?.name === view && current.stays?.(query)) return;
-  const sameView = current?.name === view;
+  const mine = (latest += 1);
+  main.dataset.state = "busy";
+  try {
+    await arrive(() => mine === latest);
+  } finally {
+    if (mine === latest) main.dataset.state = "settled";
+  }
+}
+
+async function arrive(stillWanted) {
+  const { view } = here();
   let known = [];
   try {
     known = await suites();
   } catch (error) {
     return error.status === 401 ? unlock(error.message) : fail("The suites could not be read", error.message);
   }
-  const suite = known.find((s) => s.name === query.get("suite"));
-  navigation(view, query, suite ? Object.keys(suite.axes) : []);
+  if (!stillWanted()) return;
   document.title = `${NAMES[view]} · groktime`;
-  if (!known.length && view !== "sweeps") return welcome();
-  if (sameView) return current.update(query);
-  current?.leave?.();
-  const module = await import(`./views/${view}.js`);
-  const made = await module.view(known);
-  current = { name: view, ...made };
-  main.replaceChildren(made.node);
-  main.dataset.view = view;
-  await made.update(here().query);
+  if (!known.length && view !== "sweeps") {
+    navigation(view, here().query, []);
+    return welcome();
+  }
+  if (current?.name !== view) {
+    const module = await import(`./views/${view}.js`);
+    const made = await module.view(known);
+    if (!stillWanted()) return;
+    current?.leave?.();
+    current = { name: view, ...made };
+    main.replaceChildren(made.node);
+    main.dataset.view = view;
+  }
+  const drawn = current.update(here().query); // settles the address before it waits for data
+  const suite = known.find((one) => one.name === here().query.get("suite"));
+  navigation(view, here().query, suite ? Object.keys(suite.axes) : []);
+  await drawn;
 }
 
 function fail(title, text) {

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import httpx
 import pytest
 from fixtures.database import Database
-from fixtures.seeded import record
+from fixtures.seeded import record, register
 from fixtures.visitor import Visitor
-from sqlalchemy import text
 
 from db.claims import claim
 from db.registering import open_runs
+from service.suites import load_suite
 
 
 def test_residuals_can_be_set_against_any_axis(visitor: Visitor, api: httpx.Client) -> None:
@@ -103,27 +105,30 @@ def test_coverage_is_shown_by_kind(visitor: Visitor, kind: str) -> None:
     visitor.shows("coverage", f"kind={kind}")
 
 
+LIVE = """
+description: A few runs that are recorded while somebody looks.
+primes: [23]
+seeds: [101, 102]
+stop: {max_epochs: 600}
+speed:
+  widths: [24]
+grok:
+  widths: [20, 24]
+"""
+
+
 def test_live_progress_appears_while_a_worker_records(
-    visitor: Visitor, example_database: Database, api: httpx.Client
+    visitor: Visitor, example_database: Database, tmp_path: Path
 ) -> None:
-    """Last, because it finishes the run that other tests see missing."""
-    visitor.open("/view/sweeps?suite=tiny")
-    done = visitor.page.locator('[data-tile="Runs done"] .value')
-    before = done.inner_text()
-    with visitor.page.expect_response("**/suites/tiny/coverage"):
-        suite = api.get("/suites/tiny").json()["summary"]
-        assert suite["states"]["pending"] == 1
-        ids = open_runs(example_database.engine, suite_id(example_database, "tiny"))
-        record(example_database.engine, claim(example_database.engine, list(ids.values()), "w", 60))
-    total = sum(suite["states"].values())
-    visitor.page.wait_for_selector(
-        f'[data-tile="Runs done"] .value:text-is("{total - 1} of {total}")'
-    )
-    assert done.inner_text() != before
-
-
-def suite_id(database: Database, name: str) -> int:
-    with database.engine.connect() as connection:
-        found = connection.scalar(text("SELECT id FROM suites WHERE name = :n"), {"n": name})
-    assert found is not None
-    return int(found)
+    path = tmp_path / "live.yaml"
+    path.write_text(LIVE)
+    engine = example_database.engine
+    ids = list(open_runs(engine, register(engine, load_suite(path))).values())
+    visitor.open("/view/sweeps?suite=live")
+    done = '[data-tile="Runs done"] .value:text-is("{} of 6")'
+    visitor.page.wait_for_selector(done.format(0))
+    record(engine, claim(engine, ids[:4], "worker", 60))
+    visitor.page.wait_for_selector(done.format(4))
+    record(engine, claim(engine, ids[4:], "worker", 60))
+    visitor.page.wait_for_selector(done.format(6))
+    visitor.page.wait_for_selector('[data-tile="Time left"] .value:text-is("done")')
