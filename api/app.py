@@ -14,7 +14,6 @@ from api.database import Database
 from api.events import EventHub
 from api.limits import BoundedRequests, HeavyWork, Limits
 from api.observing import Observed
-from api.problems import PROBLEM_JSON, Problem
 from api.routes import ROUTERS
 from api.routes.suites import Summaries
 from api.sweeps import Sweeps
@@ -30,7 +29,7 @@ RFC 9457 documents that name the parameter and what would have been accepted.
 """
 
 ERRORS: dict[int | str, dict[str, object]] = {
-    status: {"model": Problem, "description": words, "content": {PROBLEM_JSON: {}}}
+    status: problems.described(words)
     for status, words in {
         401: "A bearer token is needed or not accepted.",
         404: "What was named does not exist; `accepted` lists what does.",

@@ -64,6 +64,11 @@ class Problem(BaseModel):
     request_id: str | None = None
 
 
+def described(words: str) -> dict[str, Any]:
+    """A refusal's entry among the responses of the OpenAPI document."""
+    return {"model": Problem, "description": words, "content": {PROBLEM_JSON: {}}}
+
+
 class ApiError(Exception):
     """A request the API itself refuses, such as one without the token it needs."""
 

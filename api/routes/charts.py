@@ -13,7 +13,7 @@ from api.answering import served
 from api.charts import CHARTS, ChartName, ChartQuery, Figure
 from api.database import Database
 from api.pictures import as_page, as_picture
-from api.problems import Problem
+from api.problems import described
 from api.routes.docs import STATIC
 from api.tokens import MayRead
 from dashboard.page import CSP
@@ -37,7 +37,7 @@ FORMS: dict[int | str, dict[str, Any]] = {
         }
     },
     304: {"description": "The client's copy (If-None-Match) is the current one."},
-    501: {"model": Problem, "description": "There is no browser to make a picture with."},
+    501: described("There is no browser to make a picture with."),
 }
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import anyio.to_thread
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, Field
 
-from api.problems import Problem
+from api.problems import described
 from api.queries import MAX_INTEGER, StrictQuery, SuiteName
 from api.sweeps import Sweep, SweepDetail, SweepRequest, Sweeps
 from api.tokens import MayRead, MayWrite
@@ -16,7 +16,7 @@ from api.tokens import MayRead, MayWrite
 router = APIRouter(tags=["sweeps"])
 
 Number = Annotated[int, Path(ge=1, le=MAX_INTEGER, description="number of the sweep")]
-OFF = {403: {"model": Problem, "description": "No token is configured: writing is off."}}
+OFF: dict[int | str, dict[str, Any]] = {403: described("No token is configured: writing is off.")}
 
 
 class SweepsQuery(StrictQuery):
@@ -41,7 +41,7 @@ def _sweeps(request: Request) -> Sweeps:
     "/sweeps",
     status_code=202,
     dependencies=[MayWrite],
-    responses=OFF,  # type: ignore[arg-type]
+    responses=OFF,
     summary="Start a sweep",
 )
 async def post_sweep(request: Request, response: Response, asked: SweepRequest) -> Sweep:
@@ -70,7 +70,7 @@ async def get_one_sweep(
 @router.delete(
     "/sweeps/{id}",
     dependencies=[MayWrite],
-    responses=OFF,  # type: ignore[arg-type]
+    responses=OFF,
     summary="Stop a sweep",
 )
 async def delete_sweep(request: Request, id: Number) -> Sweep:

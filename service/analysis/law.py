@@ -247,7 +247,8 @@ def generalisation_law(
         log_a=float(fit.params[0]),
         c=float(fit.params[2]) if len(primes) > 1 else 0.0,
         beta=float(fit.params[1]),
-        r2=float(fit.rsquared),
+        # Equal times everywhere leave nothing to explain.
+        r2=float(fit.rsquared) if fit.centered_tss > 0 else float("nan"),
         n=len(inside.time),
         primes=primes,
     )
