@@ -4,7 +4,7 @@ import { el, rich } from "./dom.js";
 import { VIEWS, here, onMove, path } from "./address.js";
 import { themeButton } from "./palette.js";
 import { field } from "./controls.js";
-import { plotly } from "./drawing.js";
+import { forgetPlots, plotly } from "./drawing.js";
 import { suites } from "./suites.js";
 import { live } from "./live.js";
 
@@ -56,6 +56,7 @@ async function arrive(stillWanted) {
     const made = await module.view(known);
     if (!stillWanted()) return;
     current?.leave?.();
+    forgetPlots(main);
     current = { name: view, ...made };
     main.replaceChildren(made.node);
     main.dataset.view = view;

@@ -15,6 +15,11 @@ export function plotly() {
   return loading;
 }
 
+// A plot that leaves the page gives its WebGL contexts back; browsers have only a few.
+export function forgetPlots(node) {
+  for (const plot of node.querySelectorAll(".js-plotly-plot")) window.Plotly?.purge(plot);
+}
+
 const CONFIG = {
   responsive: true,
   displaylogo: false,

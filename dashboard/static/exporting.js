@@ -14,11 +14,15 @@ export function exportMenu(card) {
     menu.open = false;
     menu.querySelector("summary").focus();
   });
-  document.addEventListener("click", (event) => {
-    if (menu.open && !menu.contains(event.target)) menu.open = false;
-  });
   return menu;
 }
+
+// A click anywhere else closes an open menu.
+document.addEventListener("click", (event) => {
+  for (const menu of document.querySelectorAll(".menu[open]")) {
+    if (!menu.contains(event.target)) menu.open = false;
+  }
+});
 
 function items(card, menu) {
   const close = (action) => async () => {

@@ -4,7 +4,7 @@ import { el, rich } from "../dom.js";
 import { changed, here, path, settle } from "../address.js";
 import { ChartCard } from "../chart-card.js";
 import { segmented } from "../controls.js";
-import { compact, logDelay } from "../drawing.js";
+import { compact, forgetPlots, logDelay } from "../drawing.js";
 import { chosen } from "../suites.js";
 import {
   axisPickers, chartQuery, clockPicker, explain, firstSetting, guide, intro, legend, methodPicker,
@@ -82,6 +82,7 @@ export async function view(all) {
       card.node.querySelector(".card-head").append(aside);
       return card;
     });
+    for (const panel of place.querySelectorAll(".multiples")) forgetPlots(panel);
     place.replaceChildren(el("div", { class: "multiples" }, cards.map((card) => card.node)));
     await Promise.all(cards.map((card, i) => card.load(changed(chartQuery(query, suite, SETTINGS), { prime: suite.primes[i] }))));
   }

@@ -67,7 +67,7 @@ export async function view(all) {
     const pick = (label, name, values) => select(label, name, [any, ...values.map((v) => ({ value: v, text: String(v) }))],
       query.get(name) ?? "", { onChange: (value) => keep(name, value) });
     const number = (label, name) => {
-      const box = el("input", { type: "number", id: `filter-${name}`, name, min: 0, value: query.get(name) ?? "", style: "width: 6.5rem",
+      const box = el("input", { type: "number", id: `filter-${name}`, name, min: 0, value: query.get(name) ?? "", class: "narrow",
         onchange: (event) => keep(name, event.target.value) });
       return field(label, box);
     };
@@ -108,7 +108,7 @@ export async function view(all) {
   }
 
   function message(title, text) {
-    body.replaceChildren(el("div", { class: "overlay-text", style: "margin: 2rem auto" }, el("strong", {}, title), el("p", {}, text)));
+    body.replaceChildren(el("div", { class: "overlay-text table-message" }, el("strong", {}, title), el("p", {}, text)));
     pager.replaceChildren();
   }
 

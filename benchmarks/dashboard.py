@@ -1,0 +1,194 @@
+"""How long a visitor waits: time to the first chart, to switch primes, to page through runs.
+
+    python -m benchmarks.dashboard [--quick] [--repeats N] [--json]
+
+Fills a scratch embedded server with the suites of the paper, serves the API on loopback and
+looks at it with Chromium. Times are milliseconds (medians); `ratio` is against loading a small
+document without a chart in the same run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+os.environ["OMP_NUM_THREADS"] = "1"
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import httpx
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from benchmarks.paper_database import PAPER, fill
+from db import embedded
+from db.engine import connect
+from db.migrating import migrate
+
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--enable-unsafe-swiftshader",
+]
+SETTLED = "main[data-state=settled] .chart[data-state=ready]"
+VIEW = "/view/delay?suite=central&method=robust&clock=online"
+PRIMES = (97, 101, 103, 107, 109)
+PAPER_ROWS, QUICK_ROWS = 2_000_000, 200_000
+
+
+@contextmanager
+def paper_server(quick: bool) -> Iterator[str]:
+    """The API, in a process of its own, on a database of the paper's size."""
+    home = Path(tempfile.mkdtemp(prefix="gt-", dir="/tmp"))
+    try:
+        url = embedded.start(home)
+        owner = connect(url, check_schema=False)
+        migrate(owner)
+        names = ("central",) if quick else PAPER
+        runs, rows = fill(owner, names, QUICK_ROWS if quick else PAPER_ROWS)
+        owner.dispose()
+        print(f"{runs:,} runs and {rows:,} epochs of {len(names)} suites")
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        server = subprocess.Popen(
+            [sys.executable, "-m", "uvicorn", "api.asgi:app", "--port", str(port)],
+            env={**os.environ, "GROKTIME_HOME": str(home), "GROKTIME_DATABASE_URL": url},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            address = f"http://127.0.0.1:{port}"
+            while True:
+                try:
+                    httpx.get(f"{address}/health").raise_for_status()
+                    break
+                except httpx.TransportError:
+                    assert server.poll() is None, "the server ended"
+                    time.sleep(0.05)
+            yield address
+        finally:
+            server.terminate()
+            server.wait()
+    finally:
+        embedded.stop(home)
+        shutil.rmtree(home)
+
+
+def milliseconds(action: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    action()
+    return 1000 * (time.perf_counter() - start)
+
+
+def first_chart(browser: Browser, address: str, path: str, *, known: bool) -> float:
+    """From entering the address to the drawn chart; `known`: the browser was here before."""
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    page = context.new_page()
+
+    def arrive() -> None:
+        page.goto(address + path, wait_until="commit")
+        page.wait_for_selector(SETTLED)
+
+    if known:
+        arrive()
+        page.goto("about:blank")
+    taken = milliseconds(arrive)
+    context.close()
+    return taken
+
+
+def switch(page: Page, prime: int) -> float:
+    """From the click on a prime to its drawn chart."""
+    box = page.locator(f'input[data-setting="prime"][value="{prime}"]')
+    label = f'label[for="{box.get_attribute("id")}"]'
+
+    def choose() -> None:
+        page.click(label)
+        page.wait_for_selector(f'.chart[data-state=ready][data-shown*="prime={prime}"]')
+
+    return milliseconds(choose)
+
+
+def turn_page(page: Page) -> float:
+    """From the click on Next to the next hundred runs."""
+    last = page.locator("tr[data-run]").last.get_attribute("data-run")
+
+    def turn() -> None:
+        page.get_by_role("button", name="Next").click()
+        page.wait_for_selector(f'tr[data-run="{last}"]', state="detached")
+        page.wait_for_selector("[data-table][data-state=ready]")
+
+    return milliseconds(turn)
+
+
+def measure(address: str, repeats: int) -> dict[str, list[float]]:
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    assert chromium, "no Chromium on this machine"
+    times: dict[str, list[float]] = {}
+
+    def note(name: str, taken: float) -> None:
+        times.setdefault(name, []).append(taken)
+
+    with sync_playwright() as running:
+        browser = running.chromium.launch(executable_path=chromium, args=FLAGS)
+        blank = browser.new_page()
+        httpx.get(f"{address}/charts/delay?suite=central&prime=139", timeout=60)
+        for _ in range(repeats):
+            note("empty page", milliseconds(lambda: blank.goto(f"{address}/view/none")))
+            path = f"{VIEW}&prime=139"
+            note("first chart, new visitor", first_chart(browser, address, path, known=False))
+            note("first chart, again", first_chart(browser, address, path, known=True))
+        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        page.goto(f"{address}{VIEW}&prime=139")
+        page.wait_for_selector(SETTLED)
+        for prime in PRIMES:
+            note("switch primes, computed", switch(page, prime))
+        for prime in PRIMES:
+            note("switch primes, known", switch(page, prime))
+        everything = f"{address}{VIEW}&prime=all"
+        note("all primes", milliseconds(lambda: _arrive(page, everything)))
+        page.goto(f"{address}/view/runs?suite=central")
+        page.wait_for_selector("[data-table][data-state=ready]")
+        for _ in range(repeats):
+            note("next 100 runs", turn_page(page))
+        browser.close()
+    return times
+
+
+def _arrive(page: Page, address: str) -> None:
+    page.goto(address, wait_until="commit")
+    page.wait_for_selector("main[data-state=settled]")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--quick", action="store_true", help="the central suite only")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    with paper_server(given.quick) as address:
+        times = measure(address, given.repeats)
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    if given.json:
+        print(json.dumps(medians))
+        return
+    print(f"{'':28} {'ms':>8} {'ratio':>7} {'n':>3}")
+    for name, middle in medians.items():
+        ratio = middle / medians["empty page"]
+        print(f"{name:28} {middle:8.0f} {ratio:7.1f} {len(times[name]):3}")
+
+
+if __name__ == "__main__":
+    main()

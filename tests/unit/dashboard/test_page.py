@@ -1,0 +1,55 @@
+"""The page needs nothing but its own files, and runs under a strict policy."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from dashboard.page import CSP, STATIC_DIR, VIEWS, page
+
+MODULES = sorted(path for path in STATIC_DIR.rglob("*.js") if "vendor" not in path.parts)
+
+
+def test_everything_the_page_names_is_there() -> None:
+    named = re.findall(r'(?:href|src)="(/static/[^"]+)"', page())
+    assert named
+    for path in named:
+        assert (STATIC_DIR / path.removeprefix("/static/")).is_file(), path
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda path: path.name)
+def test_modules_import_modules_that_exist(module: Path) -> None:
+    for path in re.findall(r'from "(\.[^"]+)"', module.read_text()):
+        assert (module.parent / path).resolve().is_file(), path
+
+
+def test_every_view_has_its_module() -> None:
+    assert {path.stem for path in (STATIC_DIR / "views").glob("*.js")} == set(VIEWS)
+
+
+def test_nothing_comes_from_elsewhere() -> None:
+    own = [STATIC_DIR / "index.html", STATIC_DIR / "app.css", *MODULES]
+    for path in own:
+        found = re.findall(r"https?://[^\s\"')]+", path.read_text())
+        assert [link for link in found if "www.w3.org" not in link] == [], path.name
+
+
+def test_scripts_are_neither_inline_nor_evaluated() -> None:
+    scripts = dict(part.split(" ", 1) for part in CSP.split("; "))["script-src"]
+    assert scripts == "'self'"
+    assert not re.search(r"<script(?![^>]*\bsrc=)", page())
+    assert not re.search(r"\son\w+=", page())
+
+
+def test_themes_exchange_colours_one_for_one() -> None:
+    palette = json.loads((STATIC_DIR / "palette.json").read_text())
+    assert palette["light"].keys() == palette["dark"].keys()
+    assert len(set(palette["light"].values())) == len(palette["light"])
+
+
+def test_vendored_files_come_with_their_licence() -> None:
+    for folder in (STATIC_DIR / "vendor").iterdir():
+        assert (folder / "LICENSE").is_file(), folder.name
