@@ -72,8 +72,8 @@ def p_value(value: float | None) -> str:
 
 def scientific(value: float) -> str:
     """2·10⁻⁶, for ticks far below one."""
-    mantissa, exponent = f"{value:.0e}".split("e")
-    return f"{mantissa}·10{str(int(exponent)).translate(_SUPERSCRIPT)}"
+    mantissa, exponent = f"{value:.1e}".split("e")
+    return f"{float(mantissa):g}·10{str(int(exponent)).translate(_SUPERSCRIPT)}"
 
 
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")

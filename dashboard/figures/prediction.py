@@ -90,7 +90,8 @@ def residual_figure(answer: TestsAnswer, axis: str = "prime") -> Figure:
         else linear_axis(name, type="linear" if numeric else "category", tickformat="")
     )
     frame = layout(
-        _meta(answer, f"Residual against {name}", f"Residual of each cell against {name}."),
+        _meta(answer, f"Residual against {name}", f"Residual of each cell against {name}.")
+        | {"notes": []},  # they stand above the chart beside it
         xaxis=x_axis,
         yaxis=linear_axis("log₁₀(P<sub>onset</sub> / P<sub>cross</sub>)", tickformat="+.2f"),
         shapes=[

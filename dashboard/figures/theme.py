@@ -23,19 +23,22 @@ SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "pentagon
 
 # Ticks inside a decade, for axes over at most so many decades.
 _STEPS = ((1.3, (1, 1.5, 2, 3, 5, 7)), (3, (1, 2, 5)), (5, (1, 3)), (math.inf, (1,)))
+_SMALL = 1e-3
 
 
 def log_ticks(low: float, high: float) -> tuple[list[float], list[str]]:
     """Round values of 1, 2, 5 · 10^k inside [low, high], thinned out over many decades."""
     decades = math.log10(high / low)
     steps = next(inside for most, inside in _STEPS if decades <= most)
+    if low < _SMALL and len(steps) > 3:
+        steps = (1, 2, 5)  # powers of ten are wide labels
     values = [
         step * 10.0**k
         for k in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
         for step in steps
     ]
     inside = [v for v in values if low <= v <= high]
-    return inside, [people(v) if low >= 1e-3 else scientific(v) for v in inside]
+    return inside, [scientific(v) if low < _SMALL else people(v) for v in inside]
 
 
 def span(values: Iterable[float], *, margin: float = 0.04) -> tuple[float, float]:

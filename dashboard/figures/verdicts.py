@@ -105,7 +105,8 @@ def _name(statistic: Statistic) -> str:
 def _value(statistic: Statistic) -> str:
     if statistic.value is None:
         return "–"
-    text = f"{statistic.value:.3g}".replace("-", "−")
+    large = abs(statistic.value) >= 1000
+    text = people(statistic.value) if large else f"{statistic.value:.3g}".replace("-", "−")
     if statistic.low is not None and statistic.high is not None:
         ends = f"{statistic.low:.3g} to {statistic.high:.3g}".replace("-", "−")
         return f"{text} ({ends})"

@@ -22,6 +22,7 @@ function navigation(view, query, axes) {
   const kept = new URLSearchParams([...query].filter(([name]) => SHARED.includes(name) || axes.includes(name)));
   document.getElementById("views").replaceChildren(...VIEWS.map((name) =>
     el("a", { href: path(name, kept), "data-link": true, "aria-current": name === view ? "page" : null }, NAMES[name])));
+  document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 }
 
 let latest = 0;

@@ -43,6 +43,11 @@ export function suitePicker(all, suite) {
   });
 }
 
+// What the suite says of itself, in its file.
+export function suiteNote(suite) {
+  return el("p", { class: "suite-note" }, suite.description);
+}
+
 export function axisPickers(suite, query, { any = false } = {}) {
   return Object.entries(suite.axes).filter(([, values]) => values.length > 1).map(([axis, values]) =>
     select(axisName(axis), axis,

@@ -4,7 +4,7 @@ import { el } from "../dom.js";
 import { here, settle } from "../address.js";
 import { ChartCard } from "../chart-card.js";
 import { chosen } from "../suites.js";
-import { axisPickers, chartQuery, explain, intro, methodPicker, readings, suitePicker } from "../panel.js";
+import { axisPickers, chartQuery, explain, intro, methodPicker, readings, suiteNote, suitePicker } from "../panel.js";
 
 const SETTINGS = ["method", "level"];
 
@@ -33,7 +33,7 @@ export async function view(all) {
     const suite = chosen(all, query);
     settle({ suite: suite.name, method: query.get("method") ?? suite.analysis?.method ?? "robust" });
     query = here().query;
-    controls.replaceChildren(suitePicker(all, suite), ...axisPickers(suite, query, { any: true }), methodPicker(query));
+    controls.replaceChildren(suitePicker(all, suite), ...axisPickers(suite, query, { any: true }), methodPicker(query), suiteNote(suite));
     await Promise.all(cards.map((card) => card.load(chartQuery(query, suite, SETTINGS))));
   }
   return { node, update, redraw: () => cards.forEach((card) => card.redraw()) };

@@ -8,7 +8,7 @@ import { compact, forgetPlots, logDelay } from "../drawing.js";
 import { chosen } from "../suites.js";
 import {
   axisPickers, chartQuery, clockPicker, explain, firstSetting, guide, intro, legend, methodPicker,
-  primePicker, readings, suitePicker, thresholds, unitsPicker,
+  primePicker, readings, suiteNote, suitePicker, thresholds, unitsPicker,
 } from "../panel.js";
 
 const SETTINGS = ["prime", "method", "clock", "units", "labels", "max_width", "level", "t_mem", "t_gen", "e_train", "e_val"];
@@ -61,7 +61,7 @@ export async function view(all) {
       suitePicker(all, suite), ...axisPickers(suite, query), primePicker(suite, query, { all: true }),
       methodPicker(query), clockPicker(query), unitsPicker(query),
       segmented("Delay axis", "scale", [{ value: "linear", text: "Linear" }, { value: "log", text: "Log" }], query.get("scale") ?? "linear"),
-      thresholds(query, THRESHOLDS, suite));
+      suiteNote(suite), thresholds(query, THRESHOLDS, suite));
     if (open) controls.querySelector("details").open = true;
     if (focus) controls.querySelector(`[data-setting="${focus[0]}"][value="${focus[1]}"]`)?.focus();
   }

@@ -6,7 +6,7 @@ import { ChartCard } from "../chart-card.js";
 import { chosen } from "../suites.js";
 import {
   axisPickers, chartQuery, clockPicker, explain, firstSetting, intro, methodPicker, readings,
-  suitePicker, thresholds, unitsPicker,
+  suiteNote, suitePicker, thresholds, unitsPicker,
 } from "../panel.js";
 
 const SETTINGS = ["method", "clock", "units", "labels", "max_width", "t_mem", "f_min", "f_max"];
@@ -40,7 +40,7 @@ export async function view(all) {
     });
     query = here().query;
     if (document.activeElement?.type !== "range") {
-      controls.replaceChildren(suitePicker(all, suite), ...axisPickers(suite, query), methodPicker(query), clockPicker(query), unitsPicker(query), thresholds(query, ["t_mem"], suite));
+      controls.replaceChildren(suitePicker(all, suite), ...axisPickers(suite, query), methodPicker(query), clockPicker(query), unitsPicker(query), suiteNote(suite), thresholds(query, ["t_mem"], suite));
     }
     await Promise.all(cards.map((card) => card.load(chartQuery(query, suite, SETTINGS))));
   }

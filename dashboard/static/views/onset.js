@@ -6,7 +6,7 @@ import { ChartCard } from "../chart-card.js";
 import { select } from "../controls.js";
 import { axisName, chosen } from "../suites.js";
 import {
-  axisPickers, chartQuery, clockPicker, explain, intro, methodPicker, readings, suitePicker,
+  axisPickers, chartQuery, clockPicker, explain, intro, methodPicker, readings, suiteNote, suitePicker,
   thresholds, unitsPicker,
 } from "../panel.js";
 
@@ -84,7 +84,7 @@ export async function view(all) {
         select("Residual against", "axis", [{ value: "prime", text: "Prime p" }, { value: "k_mem", text: "Dataset complexity" },
           ...axes.map((axis) => ({ value: axis, text: axisName(axis) }))], query.get("axis")),
         methodPicker(query), clockPicker(query), unitsPicker(query),
-        thresholds(query, ["t_mem", "t_gen", "e_train", "e_val"], suite));
+        suiteNote(suite), thresholds(query, ["t_mem", "t_gen", "e_train", "e_val"], suite));
     }
     const asked = chartQuery(query, suite, SETTINGS);
     const withAxis = new URLSearchParams(asked);

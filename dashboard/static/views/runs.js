@@ -7,7 +7,7 @@ import { ChartCard } from "../chart-card.js";
 import { field, segmented, select } from "../controls.js";
 import { people, whole } from "../numbers.js";
 import { axisName, axisValue, chosen } from "../suites.js";
-import { axisPickers, intro, suitePicker } from "../panel.js";
+import { axisPickers, intro, suiteNote, suitePicker } from "../panel.js";
 
 const MOST_CURVES = 40;
 const PAGE = 100;
@@ -81,7 +81,7 @@ export async function view(all) {
         number("Width d", "width"), number("Seed", "seed"),
         pick("State", "state", ["done", "running", "pending", "stale", "failed"]),
         ...axisPickers(suite, query, { any: true }),
-      ]));
+      ]), suiteNote(suite));
   }
 
   async function loadRuns(query) {

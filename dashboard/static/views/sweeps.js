@@ -7,10 +7,15 @@ import { ChartCard } from "../chart-card.js";
 import { field, segmented } from "../controls.js";
 import { duration, people, whole } from "../numbers.js";
 import { chosen } from "../suites.js";
-import { explain, intro, legend, suitePicker } from "../panel.js";
+import { explain, intro, legend, suiteNote, suitePicker } from "../panel.js";
 
 const STATES = ["done", "running", "stale", "failed", "pending"];
 const REDRAW_MS = 2000;
+
+function left(complete, running, seconds) {
+  if (complete) return ["done", "nothing is missing"];
+  return running ? [duration(seconds), "at this pace"] : ["–", "nothing is running"];
+}
 
 export async function view(all) {
   const controls = el("form", { class: "card controls", "aria-label": "Which suite is shown", onsubmit: (e) => e.preventDefault() });
@@ -48,7 +53,7 @@ export async function view(all) {
     settle({ suite: suite.name, kind: query.get("kind") ?? "grok" });
     query = here().query;
     controls.replaceChildren(suitePicker(all, suite),
-      segmented("Kind of run", "kind", [{ value: "grok", text: "Grok" }, { value: "speed", text: "Speed" }, { value: "capacity", text: "Capacity" }], query.get("kind")));
+      segmented("Kind of run", "kind", [{ value: "grok", text: "Grok" }, { value: "speed", text: "Speed" }, { value: "capacity", text: "Capacity" }], query.get("kind")), suiteNote(suite));
     await Promise.all([progress(), coverage.load({ suite: suite.name, kind: query.get("kind") }), listJobs()]);
     drawn = Date.now();
   }
@@ -76,7 +81,7 @@ export async function view(all) {
       tile("Runs done", `${whole(states.done)} of ${whole(total)}`, `${total ? Math.floor((100 * states.done) / total) : 0} %, revision ${answer.revision}`),
       tile("Running now", whole(states.running), states.stale ? `${whole(states.stale)} lost their worker` : `${whole(states.pending)} waiting`),
       tile("Throughput", answer.runs_per_minute === null ? "–" : `${people(answer.runs_per_minute)} / min`, "runs closed, last ten minutes"),
-      tile("Time left", closed === total ? "done" : duration(answer.seconds_left), closed === total ? "nothing is missing" : "at this pace"),
+      tile("Time left", ...left(closed === total, states.running > 0, answer.seconds_left)),
       tile("Epochs recorded", people(answer.epochs_recorded), answer.inherited ? `${whole(answer.inherited)} runs inherited` : "every one in the database"),
       tile("Failed", whole(states.failed), states.failed ? "see the reasons below" : "none"));
     bar.setAttribute("aria-label", STATES.map((name) => `${states[name]} ${name}`).join(", "));

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from dashboard.numbers import count, dex, interval, p_value, people, percent
+from dashboard.numbers import count, dex, interval, p_value, people, percent, scientific
 
 
 @pytest.mark.parametrize(
@@ -62,6 +62,10 @@ def test_shares_and_differences_carry_their_unit() -> None:
 )
 def test_small_p_values_are_powers_of_ten(value: float | None, text: str) -> None:
     assert p_value(value) == text
+
+
+def test_ticks_far_below_one_stay_apart() -> None:
+    assert [scientific(v) for v in (1.5e-6, 2e-6)] == ["1.5·10⁻⁶", "2·10⁻⁶"]
 
 
 def test_counts_agree_with_their_noun() -> None:
