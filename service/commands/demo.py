@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from service.commands.sweep import ready_database, tell, terminated_as_interrupt
+from service.commands.sweep import ready_database, tell
 from service.errors import ConfigurationError
 from service.settings import Settings, get_settings
 from service.suites import Suite, load_suite
+from service.sweep.interruption import terminated_as_interrupt
 
 if TYPE_CHECKING:
     import uvicorn

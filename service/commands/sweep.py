@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -18,6 +15,7 @@ from service.errors import InputError
 from service.settings import get_settings
 from service.spec import Kind
 from service.suites import load_suite
+from service.sweep.interruption import terminated_as_interrupt
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -139,20 +137,6 @@ def existing_database() -> Engine | None:
     return connect(role="reader")
 
 
-@contextmanager
-def terminated_as_interrupt() -> Iterator[None]:
-    """SIGTERM, which `ray job stop` sends, ends a sweep as Ctrl-C does: leases are given back."""
-
-    def interrupt(signum: int, frame: Any) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def tell(job: Job, report: SweepReport, console: Console, *, as_json: bool) -> None:
     """The end of a sweep: what was trained, and a table of what failed and why."""
     if as_json:
@@ -199,7 +183,7 @@ def submit(
         bool,
         typer.Option(
             "--pass-database-url",
-            help="Send the database URL with its password, which the cluster's jobs page then shows.",
+            help="Send the database URL, password and all; the cluster's jobs page shows it.",
         ),
     ] = False,
 ) -> None:

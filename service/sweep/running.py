@@ -14,6 +14,7 @@ from service.sweep.cluster import (
     cluster_address,
     members,
 )
+from service.sweep.interruption import terminated_as_interrupt
 from service.sweep.job import Job, SweepOptions, SweepReport, prepare
 from service.sweep.progress import SweepProgress
 
@@ -48,6 +49,7 @@ def run_sweep(
             slots = min(slots, int(resources["GPU"] / options.gpus_per_bundle))
         slots = min(slots, options.workers or slots)
         sweep = Sweep(job, engine, settings, database_url, options, slots)
-        with SweepProgress(engine, suite.name, job.weights(), console) as progress:
+        display = SweepProgress(engine, suite.name, job.weights(), console)
+        with terminated_as_interrupt(), display as progress:
             report = sweep.run(progress)
     return job, report
