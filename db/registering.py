@@ -51,6 +51,14 @@ ON CONFLICT (name) DO UPDATE SET spec = excluded.spec, hash = excluded.hash,
     WHERE s.hash <> excluded.hash OR s.spec <> excluded.spec
 """
 
+UNCHANGED = """
+SELECT s.id, s.revision, count(sr.run_id) AS links,
+    count(*) FILTER (WHERE sr.inherited) AS inherited
+FROM suites s LEFT JOIN suite_runs sr ON sr.suite_id = s.id
+WHERE s.name = :name AND s.hash = :hash AND s.spec = CAST(:spec AS jsonb)
+GROUP BY s.id
+"""
+
 RAISE_REVISION = """
 UPDATE suites SET revision = revision + 1, updated_at = now() WHERE id = :suite
 """
@@ -84,13 +92,17 @@ def register_suite(
     with engine.begin() as connection:
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": REGISTRATION_LOCK})
         _refuse_change_of_frozen(connection, name, digest)
+        chosen = _chosen(runs, inherited)
+        known = _unchanged(connection, name, spec, digest, chosen)
+        if known is not None:
+            return known
         connection.execute(
             text(UPSERT_SUITE), {"name": name, "spec": json.dumps(spec), "hash": digest}
         )
         suite_id = connection.scalar(text("SELECT id FROM suites WHERE name = :n"), {"n": name})
         assert suite_id is not None
-        copy_incoming(connection, runs, inherited)
-        created, linked, unlinked = link_incoming(connection, suite_id)
+        _copy_incoming(connection, chosen)
+        created, linked, unlinked = _link_incoming(connection, suite_id)
         if linked or unlinked:
             connection.execute(text(RAISE_REVISION), {"suite": suite_id})
         revision = connection.scalar(
@@ -111,18 +123,36 @@ def _refuse_change_of_frozen(connection: Connection, name: str, digest: str) -> 
         )
 
 
-def copy_incoming(
-    connection: Connection, runs: Iterable[RunSpec], inherited: Iterable[RunSpec]
-) -> None:
-    """Bring specs into a temporary table in one COPY: thousands of runs take a second."""
-    columns = ", ".join(SPEC_COLUMNS)
-    connection.execute(text("DROP TABLE IF EXISTS incoming"))
-    connection.execute(text(CREATE_INCOMING.format(columns=columns)))
-    chosen: dict[str, tuple[bool, RunSpec]] = {}
+Chosen = dict[str, tuple[bool, RunSpec]]  # by key: whether inherited, and the spec
+
+
+def _chosen(runs: Iterable[RunSpec], inherited: Iterable[RunSpec]) -> Chosen:
+    """Each run once; one that the suite both has and inherits is its own."""
+    chosen: Chosen = {}
     for spec in runs:
         chosen.setdefault(spec.key, (False, spec))
     for spec in inherited:
         chosen.setdefault(spec.key, (True, spec))
+    return chosen
+
+
+def _unchanged(
+    connection: Connection, name: str, spec: Mapping[str, Any], digest: str, chosen: Chosen
+) -> Registered | None:
+    """The suite as it is, if it is registered so already: the digest covers the runs' keys."""
+    row = connection.execute(
+        text(UNCHANGED), {"name": name, "spec": json.dumps(spec), "hash": digest}
+    ).one_or_none()
+    inherited = sum(is_inherited for is_inherited, _ in chosen.values())
+    if row is None or (row.links, row.inherited) != (len(chosen), inherited):
+        return None
+    return Registered(row.id, row.revision, created=0, linked=0, unlinked=0)
+
+
+def _copy_incoming(connection: Connection, chosen: Chosen) -> None:
+    """Bring specs into a temporary table in one COPY: thousands of runs take a second."""
+    columns = ", ".join(SPEC_COLUMNS)
+    connection.execute(text(CREATE_INCOMING.format(columns=columns)))
     buffer = io.StringIO()
     writer = csv.writer(buffer)
     for position, (key, (is_inherited, spec)) in enumerate(chosen.items()):
@@ -137,10 +167,10 @@ def copy_incoming(
             f"COPY incoming (position, inherited, key, spec, {columns}) FROM STDIN CSV", buffer
         )
     connection.execute(text("CREATE INDEX ON incoming (key)"))
-    connection.execute(text("ANALYZE incoming"))
+    connection.execute(text("ANALYZE incoming (key)"))
 
 
-def link_incoming(connection: Connection, suite_id: int) -> tuple[int, int, int]:
+def _link_incoming(connection: Connection, suite_id: int) -> tuple[int, int, int]:
     """Insert missing runs, then make the suite's links those of the temporary table."""
     columns = ", ".join(SPEC_COLUMNS)
     created = connection.execute(text(INSERT_RUNS.format(columns=columns))).rowcount
