@@ -98,7 +98,7 @@ static void attention_last_backward(Network *net, int l, Columns *set) {
         }
         apply(&w->wk, s->t[o], turned, panels, 0);
         rotate(net, turned, turned, o, -1.0f, panels);
-        for (long e = 0; e < all; e += VL) *(vf *)(dq + e) += *(const vf *)(turned + e);
+        for (long e = 0; e < all; e += VL) *(vm *)(dq + e) += load(turned + e);
     }
     add_gradient(net, &w->wq, dq, s->n_attn[3], panels);
     apply_transposed(&w->wq, dq, dn[3], panels, 1);

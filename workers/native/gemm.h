@@ -14,6 +14,21 @@
 #define TILE_ROWS 3
 #endif
 
+/* Rows are dealt evenly to tiles: 20 rows in tiles of at most 6 are 5 + 5 + 5 + 5, not 6 + 6 + 6 +
+ * 2. The first `extra` tiles have a row more. */
+typedef struct {
+    int tiles, height, extra;
+} Deal;
+
+INLINE Deal deal(int rows, int most) {
+    const int tiles = (rows + most - 1) / most, height = rows / tiles;
+    return (Deal){tiles, height, rows - tiles * height};
+}
+
+INLINE long tile_start(Deal dealt, int tile) {
+    return (long)tile * dealt.height + (tile < dealt.extra ? tile : dealt.extra);
+}
+
 INLINE int padded(int columns) { return (columns + VL - 1) / VL * VL; }
 
 /* A weight of one step: w [rows][columns], its transpose, and its gradient, whose rows are padded
@@ -29,16 +44,16 @@ INLINE void product_tile(const int rows, int inner, const float *restrict w, lon
     vf sum[TILE_ROWS][NV];
     for (int i = 0; i < rows; i++)
         for (int v = 0; v < NV; v++)
-            sum[i][v] = accumulate ? *(const vf *)(y + i * LANES + v * VL) : (vf){0};
+            sum[i][v] = accumulate ? load(y + i * LANES + v * VL) : (vf){0};
     for (int k = 0; k < inner; k++)
         for (int i = 0; i < rows; i++) {
             const vf weight = splat(w[i * step + k]);
             for (int v = 0; v < NV; v++)
-                sum[i][v] += weight * *(const vf *)(x + k * LANES + v * VL);
+                sum[i][v] += weight * load(x + k * LANES + v * VL);
         }
     for (int i = 0; i < rows; i++)
         for (int v = 0; v < NV; v++)
-            *(vf *)(y + i * LANES + v * VL) = sum[i][v];
+            *(vm *)(y + i * LANES + v * VL) = sum[i][v];
 }
 
 #define PRODUCT_CASE(n)                                             \
@@ -75,20 +90,18 @@ INLINE void product_rows(int rows, int inner, const float *w, long step, const f
 static void multiply(int rows, int inner, const float *w, const float *x, float *y, int panels,
                      int accumulate) {
     const long x_stride = panel_stride(inner), y_stride = panel_stride(rows);
-    const int tiles = (rows + TILE_ROWS - 1) / TILE_ROWS;
+    const Deal dealt = deal(rows, TILE_ROWS);
     for (int k = 0; k < inner; k += INNER_BLOCK) {
         const int depth = inner - k < INNER_BLOCK ? inner - k : INNER_BLOCK;
         int block = WEIGHT_BLOCK / (depth * TILE_ROWS);
         if (block < 1) block = 1;
-        for (int first = 0; first < tiles; first += block) {
-            const int last = first + block < tiles ? first + block : tiles;
+        for (int first = 0; first < dealt.tiles; first += block) {
+            const int last = first + block < dealt.tiles ? first + block : dealt.tiles;
             for (int p = 0; p < panels; p++)
                 for (int tile = first; tile < last; tile++) {
-                    /* Rows are dealt evenly: 20 rows are 5 + 5 + 5 + 5, not 6 + 6 + 6 + 2. */
-                    const int from = (int)((long)rows * tile / tiles);
-                    const int to = (int)((long)rows * (tile + 1) / tiles);
-                    product_rows(to - from, depth, w + (long)from * inner + k, inner,
-                                 x + p * x_stride + k * LANES,
+                    const long from = tile_start(dealt, tile);
+                    product_rows(dealt.height + (tile < dealt.extra), depth,
+                                 w + from * inner + k, inner, x + p * x_stride + k * LANES,
                                  y + p * y_stride + from * LANES, accumulate || k > 0);
                 }
         }
@@ -112,18 +125,18 @@ INLINE void outer_tile(const int rows, const int vectors, const float *a, long a
                        long step) {
     vf sum[8][2];
     for (int i = 0; i < rows; i++)
-        for (int j = 0; j < vectors; j++) sum[i][j] = *(const vf *)(grad + i * step + j * VL);
+        for (int j = 0; j < vectors; j++) sum[i][j] = load(grad + i * step + j * VL);
     for (int p = 0; p < panels; p++, a += a_stride)
         for (int lane = 0; lane < LANES; lane++, b += b_step) {
             vf right[2];
-            for (int j = 0; j < vectors; j++) right[j] = *(const vf *)(b + j * VL);
+            for (int j = 0; j < vectors; j++) right[j] = load(b + j * VL);
             for (int i = 0; i < rows; i++) {
                 const vf left = splat(a[i * LANES + lane]);
                 for (int j = 0; j < vectors; j++) sum[i][j] += left * right[j];
             }
         }
     for (int i = 0; i < rows; i++)
-        for (int j = 0; j < vectors; j++) *(vf *)(grad + i * step + j * VL) = sum[i][j];
+        for (int j = 0; j < vectors; j++) *(vm *)(grad + i * step + j * VL) = sum[i][j];
 }
 
 #define OUTER_CASE(n, vectors)                                                      \
@@ -139,11 +152,12 @@ static void accumulate_outer(int rows, int columns, const float *a, const float 
     const long a_stride = panel_stride(rows), step = padded(columns);
     for (int j = 0; j < step; j += 2 * VL) {
         const int pair = j + 2 * VL <= step, height = pair ? 6 : 8;
-        const int tiles = (rows + height - 1) / height;
-        for (int tile = 0; tile < tiles; tile++) {
-            const long from = (long)rows * tile / tiles, to = (long)rows * (tile + 1) / tiles;
+        const Deal dealt = deal(rows, height);
+        for (int tile = 0; tile < dealt.tiles; tile++) {
+            const long from = tile_start(dealt, tile);
+            const int here = dealt.height + (tile < dealt.extra);
             if (pair)
-                switch (to - from) {
+                switch (here) {
                     OUTER_CASE(1, 2)
                     OUTER_CASE(2, 2)
                     OUTER_CASE(3, 2)
@@ -152,7 +166,7 @@ static void accumulate_outer(int rows, int columns, const float *a, const float 
                     OUTER_CASE(6, 2)
                 }
             else
-                switch (to - from) {
+                switch (here) {
                     OUTER_CASE(1, 1)
                     OUTER_CASE(2, 1)
                     OUTER_CASE(3, 1)

@@ -27,10 +27,15 @@ static void panel_loss(int V, float *logits, const int32_t *label, int count, fl
             best = select_vf(better, value, best);
             at = (better & u) | (~better & at);
         }
-        for (int u = 0; u < V; u++) {
-            const vf value = exp_vf(CROW(logits, u, v) - best);
-            total += value;
-            if (scale != 0.0f) ROW(logits, u, v) = value;
+        for (int u = 0; u < V; u += 4) {
+            vf value[4];
+            for (int k = 0; k < 4; k++)
+                value[k] = u + k < V ? CROW(logits, u + k, v) - best : splat(-100.0f);
+            exp_many(value, 4);
+            for (int k = 0; k < 4 && u + k < V; k++) {
+                total += value[k];
+                if (scale != 0.0f) ROW(logits, u + k, v) = value[k];
+            }
         }
         ROW(top, 0, v) = best;
         ROW(sum, 0, v) = total;

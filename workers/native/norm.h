@@ -5,8 +5,8 @@
 
 #include "network.h"
 
-#define ROW(base, row, v) (*(vf *)((base) + (row) * LANES + (v) * VL))
-#define CROW(base, row, v) (*(const vf *)((base) + (row) * LANES + (v) * VL))
+#define ROW(base, row, v) (*(vm *)((base) + (row) * LANES + (v) * VL))
+#define CROW(base, row, v) load((base) + (row) * LANES + (v) * VL)
 
 INLINE vf sqrt_vf(vf x) {
     for (int i = 0; i < VL; i++) x[i] = sqrtf(x[i]);
@@ -182,7 +182,9 @@ static void from_panels(int rows, int columns, const float *panel, float *table)
 INLINE void softmax_lanes(vf *score, int count) {
     vf top = score[0], sum = (vf){0};
     for (int j = 1; j < count; j++) top = max_vf(score[j], top);
-    for (int j = 0; j < count; j++) sum += score[j] = exp_vf(score[j] - top);
+    for (int j = 0; j < TOKENS; j++) score[j] = j < count ? score[j] - top : splat(0.0f);
+    exp_many(score, TOKENS);
+    for (int j = 0; j < count; j++) sum += score[j];
     const vf scale = 1.0f / sum;
     for (int j = 0; j < count; j++) score[j] *= scale;
 }

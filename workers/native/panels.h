@@ -25,10 +25,11 @@
 #endif
 #define NV (LANES / VL) /* vectors of a panel row */
 
-typedef float vf __attribute__((vector_size(VL * 4), may_alias));
-typedef int32_t vi __attribute__((vector_size(VL * 4), may_alias));
-typedef uint32_t vu __attribute__((vector_size(VL * 4), may_alias));
-typedef float v4 __attribute__((vector_size(16), may_alias));
+typedef float vf __attribute__((vector_size(VL * 4)));
+typedef vf vm __attribute__((may_alias)); /* a vector in an array of floats */
+typedef int32_t vi __attribute__((vector_size(VL * 4)));
+typedef uint32_t vu __attribute__((vector_size(VL * 4)));
+typedef float v4 __attribute__((vector_size(16)));
 typedef int32_t v4i __attribute__((vector_size(16)));
 
 #if defined(__clang__)
@@ -44,6 +45,8 @@ INLINE long panel_stride(long rows) { return (rows | 1) * LANES; }
 
 INLINE int panels_of(int columns) { return (columns + LANES - 1) / LANES; }
 
+INLINE vf load(const float *p) { return *(const vm *)p; }
+
 INLINE vf splat(float value) { return value - (vf){0}; }
 
 INLINE vf select_vf(vi mask, vf yes, vf no) {
@@ -52,30 +55,29 @@ INLINE vf select_vf(vi mask, vf yes, vf no) {
 
 INLINE vf max_vf(vf a, vf b) { return select_vf(a > b, a, b); }
 
-INLINE vf load4x(const float *p) {
-    vf v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
-/* e^x to about 1 ulp; outside [-87, 88] it saturates. NaN stays NaN. */
-INLINE vf exp_vf(vf x) {
+/* e^x of several vectors, to about 1 ulp; outside [-87, 88] it saturates, NaN stays NaN. Step by
+ * step for all of them, since one after the other would be one long chain of waiting. */
+INLINE void exp_many(vf *x, const int count) {
     const vf magic = splat(12582912.0f); /* 1.5 * 2^23: adding it rounds to the nearest integer */
-    x = select_vf(x < -87.0f, splat(-87.0f), x);
-    x = select_vf(x > 88.0f, splat(88.0f), x);
-    vf shifted = x * 1.44269504088896341f + magic;
-    vi n = (vi)shifted - (vi)magic;
-    vf whole = shifted - magic;
-    vf r = x - whole * 0.693359375f;
-    r = r + whole * 2.12194440e-4f;
-    vf poly = splat(1.9875691500e-4f);
-    poly = poly * r + 1.3981999507e-3f;
-    poly = poly * r + 8.3334519073e-3f;
-    poly = poly * r + 4.1665795894e-2f;
-    poly = poly * r + 1.6666665459e-1f;
-    poly = poly * r + 5.0000001201e-1f;
-    poly = poly * (r * r) + r + 1.0f;
-    return poly * (vf)((n + 127) << 23);
+    vf r[4], poly[4], power[4];
+    for (int i = 0; i < count; i++) {
+        r[i] = select_vf(x[i] < -87.0f, splat(-87.0f), x[i]);
+        r[i] = select_vf(r[i] > 88.0f, splat(88.0f), r[i]);
+    }
+    for (int i = 0; i < count; i++) {
+        const vf shifted = r[i] * 1.44269504088896341f + magic;
+        const vf whole = shifted - magic;
+        power[i] = (vf)(((vi)shifted - (vi)magic + 127) << 23);
+        r[i] = r[i] - whole * 0.693359375f;
+        r[i] = r[i] + whole * 2.12194440e-4f;
+    }
+    for (int i = 0; i < count; i++) poly[i] = 1.9875691500e-4f * r[i] + 1.3981999507e-3f;
+    for (int i = 0; i < count; i++) poly[i] = poly[i] * r[i] + 8.3334519073e-3f;
+    for (int i = 0; i < count; i++) poly[i] = poly[i] * r[i] + 4.1665795894e-2f;
+    for (int i = 0; i < count; i++) poly[i] = poly[i] * r[i] + 1.6666665459e-1f;
+    for (int i = 0; i < count; i++) poly[i] = poly[i] * r[i] + 5.0000001201e-1f;
+    for (int i = 0; i < count; i++) poly[i] = poly[i] * (r[i] * r[i]) + r[i] + 1.0f;
+    for (int i = 0; i < count; i++) x[i] = poly[i] * power[i];
 }
 
 #endif
