@@ -51,6 +51,10 @@ class Settings(BaseSettings):
     engine: Literal["auto", "native", "torch"] = Field(
         default="auto", description="auto takes the native engine wherever it can train the run."
     )
+    gpu_step: Literal["plain", "graph", "compile"] = Field(
+        default="plain",
+        description="How a GPU is given its steps: one by one, as CUDA graphs, or compiled.",
+    )
     ray_address: str | None = Field(
         default=None, description="Ray cluster to use; unset starts or joins a local one."
     )

@@ -55,10 +55,11 @@ def cpu_name() -> str:
     return platform.processor() or platform.machine()
 
 
-def free_memory(device: torch.device) -> int:
-    """Bytes that could be allocated on the device now."""
+def free_memory(device: torch.device, share: float = 1.0) -> int:
+    """Bytes that could be allocated on the device now by one who may have that share of it."""
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+        free, total = torch.cuda.mem_get_info(device)
+        return min(free, int(share * total))
     if device.type == "mps":
         return torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory()
     info = Path("/proc/meminfo")
@@ -84,7 +85,10 @@ def model_bytes(spec: RunSpec, device: torch.device) -> int:
     return persistent + 4 * activations
 
 
-def max_stack(spec: RunSpec, device: str = "auto") -> int:
-    """How many models of this shape one stack on the device may hold; at least one."""
+def max_stack(spec: RunSpec, device: str = "auto", share: float = 1.0) -> int:
+    """How many models of this shape one stack on the device may hold; at least one.
+
+    Bundles that share a GPU start at once and each see it free, so each counts its share only.
+    """
     chosen = resolve_device(device)
-    return max(1, int(_MEMORY_SHARE * free_memory(chosen)) // model_bytes(spec, chosen))
+    return max(1, int(_MEMORY_SHARE * free_memory(chosen, share)) // model_bytes(spec, chosen))

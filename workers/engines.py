@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from service.errors import ConfigurationError
+from service.settings import get_settings
 from service.spec import RunSpec
 from workers.devices import resolve_device
+from workers.graphed import StepMode
 from workers.stack import Stack, State, check_stack
 from workers.tasks import Dataset
 from workers.torch_engine import TorchStack, torch_fingerprint
@@ -41,13 +44,19 @@ def choose_engine(spec: RunSpec, engine: Engine, device: str) -> Literal["native
     return "torch"
 
 
+def step_mode(device: torch.device) -> StepMode:
+    """How steps are called on the device, as the worker's settings say; plainly on a CPU."""
+    return get_settings().gpu_step if device.type == "cuda" else "plain"
+
+
 def engine_fingerprint(spec: RunSpec, *, engine: Engine = "auto", device: str = "auto") -> str:
     """The fingerprint a stack of such runs will have: which checkpoints it can go on from."""
     if choose_engine(spec, engine, device) == "native":
         from workers.native import NativeStack
 
         return NativeStack([]).fingerprint
-    return torch_fingerprint(resolve_device(device))
+    chosen = resolve_device(device)
+    return torch_fingerprint(chosen, step_mode(chosen))
 
 
 def make_stack(
@@ -71,5 +80,11 @@ def make_stack(
 
         return NativeStack(specs, states=states, epochs=epochs, datasets=datasets, orders=orders)
     return TorchStack(
-        specs, device=device, states=states, epochs=epochs, datasets=datasets, orders=orders
+        specs,
+        device=device,
+        states=states,
+        epochs=epochs,
+        datasets=datasets,
+        orders=orders,
+        step=step_mode(resolve_device(device)),
     )

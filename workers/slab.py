@@ -21,6 +21,7 @@ from workers.device_streams import (
     stream_keys,
 )
 from workers.forward import MLP, Layout, Masks, Transformer
+from workers.graphed import StepMode, faster
 from workers.model import FIRST_MOMENT, SECOND_MOMENT, run_parameters
 from workers.stack import METRICS, State
 from workers.streams import Purpose, dropout_scale, dropout_threshold
@@ -47,7 +48,7 @@ class Slab:
         datasets: Sequence[Dataset],
         orders: Sequence[NDArray[np.int64]] | None,
         device: torch.device,
-        compile: bool,
+        step: StepMode = "plain",
     ) -> None:
         self.specs, self.epochs, self.device = list(specs), list(epochs), device
         self.orders = list(orders) if orders is not None else None
@@ -71,7 +72,7 @@ class Slab:
         self.y_eval = torch.cat([self.y_train[:, :n], y_val], dim=1)
         # Sums over examples are wider than their terms where the device can.
         self.wide = torch.float32 if device.type == "mps" else torch.float64
-        self._step = torch.compile(self._loss_and_gradient) if compile else self._loss_and_gradient
+        self._step_mode = step
         self._configure()
 
     def _configure(self) -> None:
@@ -110,6 +111,8 @@ class Slab:
 
         self.hidden_counters = counters(spec.model.hidden) if self.dropout else []
         self.projection_counters = counters(spec.model.width) if self.dropout and projection else []
+        # Recorded and compiled steps hold on to the tensors they were made with.
+        self._step = faster(self._loss_and_gradient, self._step_mode)
 
     def _pack(self, states: Sequence[State], prefix: str) -> Tensor:
         """Flat [M, P] of the named arrays of each state."""
@@ -200,8 +203,9 @@ class Slab:
         for step, start in enumerate(range(0, y.shape[1], self.batch)):
             window = slice(start, start + self.batch)
             labels = y[:, window]
-            masks = self._masks(hidden_keys[step], projection_keys[step], labels.shape[1])
-            losses, hits, gradient = self._step(x[:, window], labels, masks)
+            losses, hits, gradient = self._step(
+                x[:, window], labels, hidden_keys[step], projection_keys[step]
+            )
             loss += losses.sum(dim=1, dtype=self.wide)
             correct += hits
             self.optimiser.step(self.weights, self.first, self.second, gradient, corrections[step])
@@ -224,9 +228,10 @@ class Slab:
         )
 
     def _loss_and_gradient(
-        self, x: Tensor, y: Tensor, masks: Masks | None
+        self, x: Tensor, y: Tensor, hidden_keys: Tensor, projection_keys: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Losses of the batch [M, B], correct answers [M] and the flat gradient [M, P]."""
+        masks = self._masks(hidden_keys, projection_keys, y.shape[1])
         prepared = self.network.prepare(self.leaves, share=self.share, dropout=masks is not None)
         logits = self.network.logits(self.leaves, x, prepared, masks)  # type: ignore[arg-type]
         losses = _losses(logits, y)

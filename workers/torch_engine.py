@@ -15,9 +15,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from service.errors import ConfigurationError
 from service.spec import RunSpec
 from workers.devices import resolve_device
 from workers.fingerprint import fingerprint
+from workers.graphed import StepMode
 from workers.model import initial_state
 from workers.slab import Slab
 from workers.stack import METRICS, State, check_stack
@@ -29,13 +31,14 @@ _SOURCES = (
     "operators.py",
     "adamw.py",
     "slab.py",
+    "graphed.py",
     "torch_engine.py",
 )
 
 
-def torch_fingerprint(device: torch.device, *, compile: bool = False) -> str:
+def torch_fingerprint(device: torch.device, step: StepMode = "plain") -> str:
     """The fingerprint of this engine on the device."""
-    return fingerprint("torch", _SOURCES, device, *["compiled"] * compile)
+    return fingerprint("torch", _SOURCES, device, *([] if step == "plain" else [f"step {step}"]))
 
 
 class TorchStack:
@@ -50,7 +53,7 @@ class TorchStack:
         epochs: Sequence[int] | None = None,
         datasets: Sequence[Dataset] | None = None,
         orders: Sequence[NDArray[np.int64]] | None = None,
-        compile: bool = False,
+        step: StepMode = "plain",
     ) -> None:
         """Start each run from its state at its epoch, or from its seed.
 
@@ -61,7 +64,11 @@ class TorchStack:
         # TF32 keeps 10 bits of mantissa: enough to move first passages.
         torch.set_float32_matmul_precision("highest")
         self.device = resolve_device(device)
-        self.compile = compile
+        if step == "graph" and self.device.type != "cuda":
+            raise ConfigurationError(
+                f"GROKTIME_GPU_STEP = 'graph' needs a CUDA device, not {self.device.type}"
+            )
+        self.step = step
         states = states or [initial_state(spec) for spec in specs]
         epochs = epochs or [0] * len(specs)
         datasets = datasets or [make_dataset(spec) for spec in specs]
@@ -74,7 +81,7 @@ class TorchStack:
                 datasets[i : i + together],
                 orders[i : i + together] if orders is not None else None,
                 self.device,
-                compile,
+                step,
             )
             for i in range(0, len(specs), together)
         ]
@@ -89,7 +96,7 @@ class TorchStack:
 
     @property
     def fingerprint(self) -> str:
-        return torch_fingerprint(self.device, compile=self.compile)
+        return torch_fingerprint(self.device, self.step)
 
     def advance(self, epochs: int) -> NDArray[Any]:
         """Train every model for `epochs` epochs; METRICS of shape [models, epochs]."""

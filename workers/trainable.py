@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import ray
 from pydantic import SecretStr
 from ray import tune
 from sqlalchemy import Engine as Database
@@ -116,7 +117,7 @@ class BundleTrainable(tune.Trainable):
         if not specs:
             return
         items = list(specs.items())
-        most = max_stack(items[0][1], self._orders.device)
+        most = max_stack(items[0][1], self._orders.device, gpu_share())
         for first in range(0, len(items), most):
             yield dict(items[first : first + most])
 
@@ -146,6 +147,13 @@ class BundleTrainable(tune.Trainable):
                 checkpoint_seconds=orders.checkpoint_seconds,
             )
         return time.monotonic() - begin
+
+
+def gpu_share() -> float:
+    """The part of a GPU that Ray gave this worker; all of it where Ray gave none or several."""
+    context = ray.get_runtime_context()
+    assigned = context.get_assigned_resources()  # type: ignore[no-untyped-call]
+    return min(1.0, float(assigned.get("GPU", 1.0)))
 
 
 def open_specs(database: Database, ids: Sequence[int]) -> dict[int, RunSpec]:

@@ -27,7 +27,7 @@ def make_slab(specs: list[RunSpec]) -> Slab:
     """The stacked form, as GPUs run it, on the CPU."""
     states = [initial_state(spec) for spec in specs]
     datasets = [make_dataset(spec) for spec in specs]
-    return Slab(specs, states, [0] * len(specs), datasets, None, CPU, compile=False)
+    return Slab(specs, states, [0] * len(specs), datasets, None, CPU)
 
 
 def oracle_of(spec: RunSpec) -> Oracle:
@@ -57,9 +57,7 @@ def test_losses_and_gradients_equal_a_plain_module(variant: str, data: str, drop
         for purpose in (Purpose.DROPOUT, Purpose.PROJECTION_DROPOUT)
     ]
     labels = slab.y_train[:, :size]
-    losses, correct, gradient = slab._loss_and_gradient(
-        slab.x_train[:, :size], labels, slab._masks(*keys, size)
-    )
+    losses, correct, gradient = slab._loss_and_gradient(slab.x_train[:, :size], labels, *keys)
     for i, spec in enumerate(specs):
         oracle = oracle_of(spec)
         masks = [
@@ -98,7 +96,8 @@ def test_a_stack_equals_vmap_over_its_models(variant: str) -> None:
 
     values = torch.func.vmap(loss)(stacked, tokens, labels)
     gradients = torch.func.vmap(torch.func.grad(loss))(stacked, tokens, labels)
-    losses, _, gradient = slab._loss_and_gradient(slab.x_train[:, :16], labels, None)
+    unused = torch.zeros(slab.layers, len(specs), dtype=torch.int64)  # keys: nothing is dropped
+    losses, _, gradient = slab._loss_and_gradient(slab.x_train[:, :16], labels, unused, unused)
     torch.testing.assert_close(losses.mean(dim=1), values, rtol=1e-5, atol=1e-6)
     expected = torch.cat([gradients[p.name].flatten(1) for p in slab.parameters], dim=1)
     scale = expected.abs().amax()
