@@ -292,7 +292,7 @@ def measure(home: Path, quick: bool) -> dict[str, Any]:
     found: dict[str, Any] = {"quick": quick}
     found |= measure_ingest(engine, 3 if quick else 10)
     found |= measure_writers(url, 4 if quick else 20)
-    found |= measure_overhead(engine, 30 if quick else 300, 1 if quick else 3)
+    found |= measure_overhead(engine, 30 if quick else 100, 1 if quick else 3)
     with engine.begin() as connection:
         connection.execute(text("TRUNCATE suites, runs, suite_runs, attempts, curve CASCADE"))
     names, suite, prime = (QUICK, "mini", 59) if quick else (PAPER, "central", 113)
