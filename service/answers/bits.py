@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Any
+
 import pandas as pd
 from sqlalchemy import Connection, text
 
@@ -81,9 +86,37 @@ def fitted_capacity(
     runs: pd.DataFrame, values: Setting, method: Method, level: float
 ) -> Capacity | None:
     """The capacity fit of the cell's setting; None when no such run is finished."""
-    matching = capacity_runs(runs, values)
-    inputs = capacity_inputs(matching)
-    return None if inputs is None else fit_capacity(inputs, method=method, level=level)
+    inputs = capacity_inputs(capacity_runs(runs, values))
+    if inputs is None:
+        return None
+    asked = (method, level, inputs.vocabulary, tuple(sorted(inputs.missing.items())))
+    columns = (inputs.width, inputs.params, inputs.n, inputs.bits)
+    return _fits.of((*asked, *(column.tobytes() for column in columns)), inputs)
+
+
+class _Fits:
+    """Fits by their very inputs: capacity runs seldom change, and every cell needs their C."""
+
+    def __init__(self, most: int = 64) -> None:
+        self._most = most
+        self._kept: OrderedDict[tuple[Hashable, ...], Capacity] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, asked: tuple[Any, ...], inputs: CapacityRuns) -> Capacity:
+        """The fit for (method, level, ...) of these inputs."""
+        with self._lock:
+            if asked in self._kept:
+                self._kept.move_to_end(asked)
+                return self._kept[asked]
+        fit = fit_capacity(inputs, method=asked[0], level=asked[1])
+        with self._lock:
+            self._kept[asked] = fit
+            if len(self._kept) > self._most:
+                self._kept.popitem(last=False)
+        return fit
+
+
+_fits = _Fits()
 
 
 def capacity_inputs(runs: pd.DataFrame) -> CapacityRuns | None:

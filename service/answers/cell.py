@@ -52,8 +52,16 @@ class Cell:
 def swept_axes(runs: pd.DataFrame) -> tuple[str, ...]:
     """Setting columns with several values at one prime, among the runs that define cells."""
     defining = _defining(runs)
-    by_prime = defining.groupby("prime")[list(SETTING_COLUMNS)].nunique(dropna=False)
-    return tuple(name for name in SETTING_COLUMNS if (by_prime[name] > 1).any())
+    varying = _varying(defining)
+    if not varying:
+        return ()
+    by_prime = defining.groupby("prime")[varying].nunique(dropna=False)
+    return tuple(name for name in varying if (by_prime[name] > 1).any())
+
+
+def _varying(runs: pd.DataFrame) -> list[str]:
+    """Setting columns with more than one value: most have one, and need no look at each run."""
+    return [name for name in SETTING_COLUMNS if runs[name].nunique(dropna=False) > 1]
 
 
 def cells(
@@ -62,11 +70,9 @@ def cells(
     """Every cell of the runs that passes the filters, by prime and then by setting."""
     axes = swept_axes(runs)
     chosen = _filtered(_defining(runs), filters)
-    speed = runs[runs["kind"] == "speed"]
-    used: Labels = labels or ("random" if (speed["task"] == "random").any() else "shuffled")
-    if labels is None and not len(speed):
-        used = "random"
-    for _, group in chosen.groupby(["prime", "n_train", *SETTING_COLUMNS], dropna=False):
+    speed = _SpeedRuns(runs[runs["kind"] == "speed"])
+    used = labels or speed.usual_labels
+    for _, group in chosen.groupby(["prime", "n_train", *_varying(chosen)], dropna=False):
         yield _cell(group, speed, axes, used)
 
 
@@ -121,11 +127,11 @@ def _filtered(runs: pd.DataFrame, filters: Mapping[str, SettingValue]) -> pd.Dat
     return runs
 
 
-def _cell(group: pd.DataFrame, speed: pd.DataFrame, axes: tuple[str, ...], labels: Labels) -> Cell:
+def _cell(group: pd.DataFrame, speed: _SpeedRuns, axes: tuple[str, ...], labels: Labels) -> Cell:
     first = group.iloc[0]
     values = {name: plain(first[name]) for name in SETTING_COLUMNS}
     n_train = int(first["n_train"])
-    matched = _matching_speed(speed, values, int(first["prime"]), n_train, labels)
+    matched = speed.matching(values, int(first["prime"]), n_train, labels)
     return Cell(
         prime=int(first["prime"]),
         setting={name: _shown(name, values[name], n_train) for name in axes},
@@ -139,19 +145,38 @@ def _cell(group: pd.DataFrame, speed: pd.DataFrame, axes: tuple[str, ...], label
     )
 
 
-def _matching_speed(
-    speed: pd.DataFrame, values: Setting, prime: int, n_train: int, labels: Labels
-) -> pd.DataFrame:
-    """Random-label runs of equal complexity and the same network and optimiser.
+class _SpeedRuns:
+    """Speed runs, from which each cell takes those of equal complexity."""
 
-    A random-label run knows no operation: it serves every operation of equal size. Shuffled
-    labels sit on the task's own inputs, so there the operation must agree as well.
-    """
-    keep = (speed["prime"] == prime) & (speed["n_train"] == n_train) & (speed["task"] == labels)
-    columns = SHARED_COLUMNS if labels == "random" else (*DATA_COLUMNS[1:], *SHARED_COLUMNS)
-    for name in columns:
-        keep &= speed[name] == values[name]
-    return speed[keep]
+    def __init__(self, runs: pd.DataFrame) -> None:
+        self._runs = runs
+        self._varying = set(_varying(runs)) if len(runs) else set()
+
+    @property
+    def usual_labels(self) -> Labels:
+        """Random labels, unless the suite has shuffled ones only."""
+        tasks = set(self._runs["task"].unique())
+        return "shuffled" if tasks == {"shuffled"} else "random"
+
+    def matching(self, values: Setting, prime: int, n_train: int, labels: Labels) -> pd.DataFrame:
+        """Runs of equal complexity with the same network and optimiser.
+
+        A random-label run knows no operation: it serves every operation of equal size. Shuffled
+        labels sit on the task's own inputs, so there the operation must agree as well.
+        """
+        runs = self._runs
+        if not len(runs):
+            return runs
+        keep = (runs["prime"] == prime) & (runs["n_train"] == n_train)
+        if "task" in self._varying or runs["task"].iloc[0] != labels:
+            keep &= runs["task"] == labels
+        columns = SHARED_COLUMNS if labels == "random" else (*DATA_COLUMNS[1:], *SHARED_COLUMNS)
+        for name in columns:
+            if name in self._varying:
+                keep &= runs[name] == values[name]
+            elif plain(runs[name].iloc[0]) != values[name]:
+                return runs.iloc[:0]
+        return runs[keep]
 
 
 def _shown(name: str, value: SettingValue, n_train: int) -> SettingValue:

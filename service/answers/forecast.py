@@ -1,0 +1,241 @@
+"""Forecasts of primes not trained yet from those that are, written down and scored later."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, cast
+
+from pydantic import TypeAdapter, ValidationError
+from sqlalchemy import Connection
+
+from db.forecasts import get_forecast, insert_forecast
+from db.forecasts import score_forecast as store_score
+from service.analysis import ANALYSIS_VERSION
+from service.analysis.forecast import Forecast, PrimeEvidence, PrimeForecast, prime_evidence
+from service.analysis.forecast import forecast as fit_forecast
+from service.analysis.forecast_score import ForecastScore, score_forecast
+from service.analysis.speed_curve import kaplan_meier_curve, mean_over_reached
+from service.answers.asking import Asked
+from service.answers.bits import bits_per_parameter
+from service.answers.cell import Cell, cells, refuse_several
+from service.answers.crossing import crossing, crossing_of
+from service.answers.inputs import closed, first_passages, grok_runs
+from service.answers.making import BitsPerParameter, Setting, Thresholds
+from service.answers.question import Convention, Question, put
+from service.answers.reading import read_runs
+from service.answers.refusals import NotEnough, Refusal, Unknown
+from service.spec import ModularData
+
+MOST_PRIMES = 200  # a forecast names them one by one
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForecastAnswer:
+    """What the laws of the fitted primes say of others, and everything they rest on.
+
+    `known_before` are predicted primes with finished runs at the time: those are a check of the
+    laws, not a forecast.
+    """
+
+    suite: str
+    suite_id: int
+    revision: int
+    setting: Setting
+    convention: Convention
+    c_model: BitsPerParameter
+    forecast: Forecast
+    known_before: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreAnswer:
+    """A stored forecast beside what was measured since."""
+
+    id: int
+    suite: str
+    revision: int
+    fitted_primes: tuple[int, ...]
+    known_before: tuple[int, ...]
+    score: ForecastScore
+
+
+def forecast(
+    connection: Connection, question: Question, fit: Sequence[int], predict: Sequence[int]
+) -> ForecastAnswer:
+    """Fit T_mem and T_gen on some primes of one setting and predict others."""
+    _check_primes("fit", fit)
+    _check_primes("predict", predict)
+    suite, convention = put(connection, question)
+    runs = read_runs(
+        connection,
+        suite,
+        clock=convention.clock,
+        thresholds=convention.thresholds,
+        max_width=convention.max_width,
+    )
+    if not len(runs):
+        raise NotEnough("suite", suite.name, "a suite with runs", f"{suite.name} has no runs")
+    found = list(cells(runs, question.filters, convention.labels))
+    refuse_several(found, one_per_prime=True)
+    there = {cell.prime: cell for cell in found}
+    for prime in fit:
+        if prime not in there:
+            raise Unknown("fit", prime, sorted(there), f"{prime} is not in {suite.name}")
+    c_model = bits_per_parameter(
+        connection, suite, found[0].values, convention.method, convention.level
+    )
+    evidence = [
+        _evidence(Asked(suite, convention, there[prime]), c_model) for prime in sorted(set(fit))
+    ]
+    complexity = {
+        prime: _k_mem(there.get(prime), found[0], prime) for prime in sorted(set(predict))
+    }
+    made = fit_forecast(
+        evidence,
+        complexity,
+        c_model.value,
+        memorisation_window=convention.fraction_window,
+        level=convention.level,
+    )
+    if all(p.p_cross is None and p.p_onset is None for p in made.predictions):
+        raise NotEnough(
+            "fit",
+            list(fit),
+            "more primes, or primes with more reached widths",
+            f"the laws of {len(evidence)} primes give no calibrated prediction; name more primes",
+        )
+    return ForecastAnswer(
+        suite=suite.name,
+        suite_id=suite.id,
+        revision=suite.revision,
+        setting=found[0].setting,
+        convention=convention,
+        c_model=c_model,
+        forecast=made,
+        known_before=tuple(p for p in complexity if p in there and len(closed(there[p].grok)[0])),
+    )
+
+
+def store_forecast(connection: Connection, answer: ForecastAnswer) -> int:
+    """Write the forecast down with its making; returns its number."""
+    made = answer.forecast
+    spec = {
+        "revision": answer.revision,
+        "analysis_version": ANALYSIS_VERSION,
+        "setting": dict(answer.setting),
+        "convention": asdict(answer.convention),
+        "c_model": asdict(answer.c_model),
+        "fitted_primes": list(made.fitted_primes),
+        "memorisation": asdict(made.memorisation),
+        "generalisation": asdict(made.generalisation),
+        "memorisation_window": made.memorisation_window,
+        "generalisation_window": made.generalisation_window,
+        "known_before": list(answer.known_before),
+    }
+    primes = [asdict(prediction) for prediction in made.predictions]
+    return insert_forecast(connection, answer.suite_id, spec, {"primes": primes})
+
+
+def score(connection: Connection, forecast_id: int) -> ScoreAnswer:
+    """Compare a stored forecast with the crossings and onsets measured since, and keep that."""
+    stored = get_forecast(connection, forecast_id)
+    if stored is None:
+        raise Unknown(
+            "id", forecast_id, "the number that `groktime forecast` printed", "no such forecast"
+        )
+    predictions = _read_predictions(stored.predictions)
+    observed, revision = {}, 0
+    for prediction in predictions:
+        question = _question(stored.suite, prediction.prime, stored.spec)
+        try:
+            measured = crossing(connection, question)
+        except Unknown:
+            continue
+        revision = measured.revision
+        observed[prediction.prime] = (measured.p_cross.estimate, measured.p_onset.estimate)
+    result = score_forecast(predictions, observed)
+    if not result.scores:
+        raise NotEnough(
+            "id",
+            forecast_id,
+            "a forecast whose primes have been trained",
+            f"no crossing or onset of {stored.suite} that forecast {forecast_id} predicts "
+            "has been measured yet",
+        )
+    store_score(connection, forecast_id, {"revision": revision, **asdict(result)})
+    return ScoreAnswer(
+        id=forecast_id,
+        suite=stored.suite,
+        revision=revision,
+        fitted_primes=tuple(stored.spec["fitted_primes"]),
+        known_before=tuple(stored.spec["known_before"]),
+        score=result,
+    )
+
+
+def _check_primes(name: str, primes: Sequence[int]) -> None:
+    if not primes or len(primes) > MOST_PRIMES:
+        why = f"{len(primes)} primes named"
+        raise Refusal(name, list(primes), f"1 to {MOST_PRIMES} primes", why)
+
+
+def _evidence(asked: Asked, c_model: BitsPerParameter) -> PrimeEvidence:
+    """Both speed curves of a fitted prime, centred as the method says, and its two P."""
+    cell, convention = asked.cell, asked.convention
+    centre = kaplan_meier_curve if convention.method == "robust" else mean_over_reached
+    mem = first_passages(cell, convention)
+    gen = grok_runs(cell, convention).generalisation()
+    if convention.units == "steps":
+        mem, gen = mem.in_steps(), gen.in_steps()
+    measured = crossing_of(asked, c_model)
+    return prime_evidence(
+        cell.prime,
+        cell.k_mem,
+        c_model.value,
+        centre(mem),
+        centre(gen),
+        measured.p_cross.estimate,
+        measured.p_onset.estimate,
+    )
+
+
+def _k_mem(own: Cell | None, like: Cell, prime: int) -> float:
+    """K_mem of a prime: its planned runs' where there are some, else by the suite's own data."""
+    if own is not None:
+        return own.k_mem
+    if like.values["task"] != "modular":
+        raise Refusal(
+            "predict", prime, "primes of modular tasks", f"{prime}: the task has no primes"
+        )
+    named = ("operation", "train_fraction", "split")
+    try:
+        data = ModularData.model_validate(
+            {"prime": prime} | {name: like.values[name] for name in named}
+        )
+    except ValidationError as error:
+        raise Refusal("predict", prime, "primes", str(error.errors()[0]["msg"])) from None
+    return data.n_train * math.log2(prime + 2)
+
+
+def _read_predictions(stored: Mapping[str, Any]) -> tuple[PrimeForecast, ...]:
+    return TypeAdapter(tuple[PrimeForecast, ...]).validate_python(stored["primes"])
+
+
+def _question(suite: str, prime: int, spec: Mapping[str, Any]) -> Question:
+    """The question whose answer the forecast predicted: same setting and conventions."""
+    convention = spec["convention"]
+    thresholds = Thresholds(**convention["thresholds"])
+    return Question(
+        suite=suite,
+        prime=prime,
+        filters=cast(Setting, spec["setting"]),
+        labels=convention["labels"],
+        method=convention["method"],
+        clock=convention["clock"],
+        units=convention["units"],
+        max_width=convention["max_width"],
+        level=convention["level"],
+        **asdict(thresholds),
+    )
