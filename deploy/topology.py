@@ -35,7 +35,8 @@ from compose_file import container_ports, in_start_order, load, mount_points, wi
 
 ROOT = Path(__file__).resolve().parent.parent
 POSTGRES_VERSIONS = range(18, 14, -1)
-PATIENCE_SECONDS = 120
+PATIENCE_SECONDS = 240
+MOST_RESTARTS = 3
 # Marks every process of a topology, whatever started it, so that all of them can be ended.
 MARK = "GROKTIME_TOPOLOGY"
 # Below the ports that Linux gives to clients and above those that Ray gives to its workers.
@@ -75,6 +76,7 @@ class Topology:
         self.folder = folder
         self.mark = secrets.token_hex(8)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.restarts: dict[str, int] = {}
         (folder / "secrets").mkdir()
         subprocess.run(
             [ROOT / "deploy/make-secrets", folder / "secrets"], check=True, capture_output=True
@@ -165,7 +167,7 @@ class Topology:
             "PATH": os.pathsep.join(search),
             "HOME": str(place.folder),
             "GROKTIME_HOME": str(place.folder),
-            MARK: self.mark,
+            MARK: f"{self.mark}/{name}",
             **given,
         }
 
@@ -180,17 +182,20 @@ class Topology:
             if name == "postgres":
                 self._start_postgres()
             else:
-                self._spawn(name, [str(ROOT / "deploy/entrypoint"), *self.command(name)])
+                self._start(name)
         for name, service in self.services.items():
             if not service.get("healthcheck", {}).get("disable"):
                 self.wait_healthy(name)
 
-    def _spawn(self, name: str, command: Sequence[str], **environment: str) -> None:
+    def _start(self, name: str) -> None:
+        self._spawn(name, [str(ROOT / "deploy/entrypoint"), *self.command(name)])
+
+    def _spawn(self, name: str, command: Sequence[str]) -> None:
         place = self.places[name]
         with open(self.log(name), "ab") as log:
             self.processes[name] = subprocess.Popen(
                 command,
-                env={**self.environment(name), **environment},
+                env=self.environment(name),
                 cwd=place.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -281,9 +286,15 @@ class Topology:
             raise TopologyError(f"{name} ended with {code}:\n{self.tail(name)}")
 
     def _require_alive(self, name: str) -> None:
+        """Start a service again that ended, as its restart policy says, but not for ever."""
         code = self.processes[name].poll()
-        if code is not None:
+        if code is None:
+            return
+        self.restarts[name] = self.restarts.get(name, 0) + 1
+        if name == "postgres" or self.restarts[name] > MOST_RESTARTS:
             raise TopologyError(f"{name} ended with {code}:\n{self.tail(name)}")
+        self._end(name)  # what a container would take with it
+        self._start(name)
 
     def wait(self, condition: Callable[[], bool], what: str) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS
@@ -329,20 +340,25 @@ class Topology:
 
     def stop(self) -> None:
         """End every process that bears the mark: asked first, then made to."""
+        self._end("")
+
+    def _end(self, name: str) -> None:
+        """End the processes of one service, or of all."""
         for wanted in (signal.SIGTERM, signal.SIGKILL):
-            for pid in list(self._marked()):
+            for pid in list(self._marked(name)):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, wanted)
             deadline = time.monotonic() + 15
-            while any(self._marked()) and time.monotonic() < deadline:
+            while any(self._marked(name)) and time.monotonic() < deadline:
                 for process in self.processes.values():
                     process.poll()
                 time.sleep(0.1)
-        for process in self.processes.values():
-            process.wait()
+        for started, process in self.processes.items():
+            if name in ("", started):
+                process.wait()
 
-    def _marked(self) -> Iterator[int]:
-        wanted = f"{MARK}={self.mark}".encode()
+    def _marked(self, name: str) -> Iterator[int]:
+        wanted = f"{MARK}={self.mark}/{name}".encode()
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError):
                 if entry.name.isdigit() and wanted in (entry / "environ").read_bytes():
