@@ -36,7 +36,17 @@ def _configure(
 
 def _mount() -> None:
     """Put every room's commands on the app, in the order a user meets them."""
-    from service.commands import db, demo, export, serve, suite, sweep, train, verify
+    from service.commands import (
+        db,
+        demo,
+        export,
+        forecast,
+        serve,
+        suite,
+        sweep,
+        train,
+        verify,
+    )
 
     app.command()(demo.demo)
     app.command()(sweep.sweep)
@@ -46,6 +56,7 @@ def _mount() -> None:
     app.command()(serve.serve)
     app.command()(export.export)
     app.command()(verify.verify)
+    app.add_typer(forecast.app, name="forecast")
     app.add_typer(suite.app, name="suite")
     app.add_typer(db.app, name="db")
 
