@@ -14,6 +14,7 @@ from dashboard.figures.theme import (
     layout,
     linear_axis,
     log_axis,
+    trace_type,
     width_colour,
 )
 from dashboard.numbers import count, people
@@ -34,12 +35,15 @@ def curves_figure(curves: Sequence[RunCurve]) -> Figure:
     last = max((c.recorded for c in curves), default=1)
     validated = any(c.run.n_val for c in curves)
     data: list[Trace] = []
+    kind = trace_type(sum(c.shown for c in curves))
     for curve in curves:
         dash = DASHES[seeds.index(curve.run.seed) % len(DASHES)]
         colour = crest_colour(curve.run.width, widths)
-        data.append(_line(curve, curve.train_accuracy, colour, dash, "x", "y", legend=True))
+        data.append(_line(curve, kind, curve.train_accuracy, colour, dash, "x", "y", legend=True))
         if curve.run.n_val:
-            data.append(_line(curve, curve.val_accuracy, colour, dash, "x2", "y2", legend=False))
+            data.append(
+                _line(curve, kind, curve.val_accuracy, colour, dash, "x2", "y2", legend=False)
+            )
     if len(widths) > 1:
         data.append(_colour_bar(widths))
     split = [0, 0.46] if validated else [0, 1]
@@ -72,6 +76,7 @@ def crest_colour(width: int, widths: Sequence[int]) -> str:
 
 def _line(
     curve: RunCurve,
+    kind: str,
     values: Sequence[float | None],
     colour: str,
     dash: str,
@@ -82,7 +87,7 @@ def _line(
 ) -> Trace:
     run = curve.run
     return {
-        "type": "scattergl",
+        "type": kind,
         "mode": "lines",
         "name": f"d = {run.width}, seed {run.seed}",
         "legendgroup": str(run.id),

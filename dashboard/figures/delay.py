@@ -19,6 +19,7 @@ from dashboard.figures.theme import (
     linear_axis,
     log_axis,
     span,
+    trace_type,
     vertical,
     width_colour,
 )
@@ -151,7 +152,7 @@ def _delay_traces(delay: DelayAnswer, widths: Sequence[int]) -> list[Trace]:
     """One faint point a run and one strong point a width, coloured by width."""
     points = delay.points
     per_seed: Trace = {
-        "type": "scattergl",
+        "type": trace_type(len(points)),
         "mode": "markers",
         "name": "ΔE of each seed",
         "meta": DETAIL,
@@ -168,7 +169,7 @@ def _delay_traces(delay: DelayAnswer, widths: Sequence[int]) -> list[Trace]:
         "seed %{customdata[2]}<extra></extra>",
     }
     minimum: Trace = {
-        "type": "scattergl",
+        "type": trace_type(len(points)),
         "mode": "markers",
         "name": "least ΔE over seeds",
         "x": [p.params for p in delay.minimum],

@@ -24,6 +24,7 @@ SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "pentagon
 # Ticks inside a decade, for axes over at most so many decades.
 _STEPS = ((1.3, (1, 1.5, 2, 3, 5, 7)), (3, (1, 2, 5)), (5, (1, 3)), (math.inf, (1,)))
 _SMALL = 1e-3
+WEBGL_POINTS = 1500
 
 
 def log_ticks(low: float, high: float) -> tuple[list[float], list[str]]:
@@ -160,6 +161,11 @@ def _width_ticks(widths: Sequence[int], most: int = 5) -> list[int]:
 
 def _nearest(widths: Sequence[int], log2_width: float) -> int:
     return min(widths, key=lambda width: abs(math.log2(width) - log2_width))
+
+
+def trace_type(points: int) -> str:
+    """WebGL for thousands of points; below that SVG, which is there sooner and is sharper."""
+    return "scattergl" if points > WEBGL_POINTS else "scatter"
 
 
 def vertical(x: float, colour: str, dash: str, width: float = 1.5) -> dict[str, Any]:

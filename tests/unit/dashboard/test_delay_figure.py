@@ -54,6 +54,14 @@ def test_the_band_reaches_from_the_fastest_to_the_slowest_seed(drawn: Figure, ce
     assert band["y"][len(WIDTHS) :] == [min(v) for v in reversed(values)]  # type: ignore[type-var]
 
 
+def test_thousands_of_points_are_drawn_by_webgl(cell: Cell) -> None:
+    few = delay_figure(cell.delay, cell.crossing, cell.speeds, cell.regimes)
+    assert trace(few, "ΔE of each seed")["type"] == "scatter"
+    many = replace(cell.delay, points=cell.delay.points * 100)
+    figure = delay_figure(many, cell.crossing, cell.speeds, cell.regimes)
+    assert trace(figure, "ΔE of each seed")["type"] == "scattergl"
+
+
 def test_the_crosshair_stands_at_the_crossing(drawn: Figure, cell: Cell) -> None:
     dashed = [s for s in drawn["layout"]["shapes"] if s["line"].get("dash") == "dash"]
     assert {s["x0"] for s in dashed} == {cell.crossing.p_cross.estimate, 0}
