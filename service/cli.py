@@ -41,6 +41,7 @@ def _mount() -> None:
         demo,
         export,
         forecast,
+        report,
         serve,
         suite,
         sweep,
@@ -55,6 +56,7 @@ def _mount() -> None:
     app.command()(train.train)
     app.command()(serve.serve)
     app.command()(export.export)
+    app.command()(report.report)
     app.command()(verify.verify)
     app.add_typer(forecast.app, name="forecast")
     app.add_typer(suite.app, name="suite")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -14,8 +14,6 @@ from typer.core import TyperGroup
 from service.errors import InputError
 
 if TYPE_CHECKING:
-    from click import Command, Context
-
     from service.analysis.forecast import Predicted
     from service.answers.forecast import ForecastAnswer, ScoreAnswer
     from service.answers.making import SettingValue
@@ -24,9 +22,8 @@ if TYPE_CHECKING:
 class SuiteFirst(TyperGroup):
     """`forecast SUITE …` means `forecast make SUITE …`; a command's own name comes first."""
 
-    def resolve_command(
-        self, ctx: Context, args: list[str]
-    ) -> tuple[str | None, Command | None, list[str]]:
+    # Any: the types of click move with typer's version.
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] not in self.commands:
             args = ["make", *args]
         return super().resolve_command(ctx, args)

@@ -1,0 +1,43 @@
+"""`groktime report`: what a suite found, as documents to read, print and cite."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    suites: Annotated[
+        list[str], typer.Argument(metavar="SUITE...", help="Suites, one chapter each.")
+    ],
+    to: Annotated[Path, typer.Option("--to", help="Folder to write into; made if need be.")],
+    compare: Annotated[
+        list[str] | None,
+        typer.Option(help="A suite to set beside these without a chapter; may be repeated."),
+    ] = None,
+    name: Annotated[str, typer.Option(help="Name of the files, without an ending.")] = "report",
+    force: Annotated[bool, typer.Option("--force", help="Replace files that exist.")] = False,
+) -> None:
+    """Write Markdown, one HTML page, LaTeX tables, exact numbers (JSON) and all figures.
+
+    Scope, verdict, figures, cells, pooled tests, within-setting table, capacity, laws and
+    provenance, with the paper's values beside ours. Examples:
+
+    groktime report central-released --to reports/central
+
+    groktime report mini-released --compare mini --to docs --name results
+    """
+    from db.engine import connect
+    from service.answers.reading import reading
+    from service.report.writing import ReportOrder, write_report
+
+    order = ReportOrder(suites, compare or (), to, name)
+    engine = connect(role="reader")
+    # One moment of the database for all questions, so that the numbers agree with each other.
+    with reading(engine) as connection:
+        connection.exec_driver_sql("SET statement_timeout = 0")
+        for path in write_report(connection, order, force=force):
+            typer.echo(str(path))
+    engine.dispose()

@@ -1,0 +1,1 @@
+"""Reports of suites: their answers gathered, put into words and tables, and written as files."""

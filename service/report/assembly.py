@@ -1,0 +1,164 @@
+"""Puts a report together: sections in the order of the paper's appendix, and its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dashboard.figures.caption import bits_text
+from service.answers.cell_tests import TestsAnswer
+from service.report.cells import cell_tables
+from service.report.comparison import comparison
+from service.report.content import SettingContent, SuiteContent
+from service.report.document import Block, Bullets, Document, Picture, Section
+from service.report.figures.canvas import Drawing, slug
+from service.report.figures.capacity import capacity_drawing
+from service.report.figures.delay import delay_drawing
+from service.report.figures.memorisation import law_drawing
+from service.report.figures.prediction import prediction_drawing, residual_drawing
+from service.report.laws import capacity_blocks, law_blocks
+from service.report.scope import provenance, scope
+from service.report.testing import conventions_table, pooled_tables, within_tables
+from service.report.verdict import verdict
+from service.report.words import convention_text, setting_or
+
+
+@dataclass(frozen=True)
+class Report:
+    """The document and the figures that it shows, by the stems it names."""
+
+    document: Document
+    drawings: tuple[Drawing, ...]
+
+
+def assemble(
+    chapters: Sequence[SuiteContent], compared: Sequence[SuiteContent], command: str
+) -> Report:
+    """One chapter a suite; suites only compared appear side by side with them."""
+    sections: list[Section] = []
+    drawings: list[Drawing] = []
+    everyone = [*chapters, *compared]
+    if len(everyone) > 1:
+        blocks = comparison(everyone)
+        pair = _compared_figure(everyone)
+        if pair is not None:
+            drawings.append(pair[0])
+            blocks.append(pair[1])
+        sections.append(Section("Suites side by side", 1, tuple(blocks)))
+    for content in chapters:
+        parts, figures = _chapter(content, command)
+        sections += parts
+        drawings += figures
+    names = " and ".join(content.name for content in chapters)
+    summary = (
+        "Memorisation and generalisation speeds of tiny transformers: do they cross where "
+        "grokking starts? Generated from the runs in the database; every number is an answer "
+        "of the analysis, with its interval where the cells can carry one.",
+    )
+    return Report(Document(f"Report: {names}", summary, tuple(sections)), tuple(drawings))
+
+
+def _chapter(content: SuiteContent, command: str) -> tuple[list[Section], list[Drawing]]:
+    figures = _figures(content)
+    pictures = tuple(picture for _, picture in figures)
+    sections = [
+        Section(f"Suite {content.name}", 1, ()),
+        Section("Scope", 2, tuple(scope(content))),
+        Section("Verdict", 2, (Bullets(verdict(content)),)),
+        Section("Figures", 2, pictures),
+        Section("Cells", 2, tuple(cell_tables(content))),
+        Section("Pooled tests", 2, tuple(pooled_tables(content))),
+        Section("Method and clock", 2, (conventions_table(content),)),
+        Section("Within a setting", 2, tuple(within_tables(content))),
+        Section("Capacity", 2, tuple(capacity_blocks(content))),
+        Section("Laws of the speeds", 2, tuple(law_blocks(content))),
+        Section("Provenance", 2, tuple(provenance(content, command))),
+    ]
+    return sections, [drawing for drawing, _ in figures]
+
+
+def _figures(content: SuiteContent) -> list[tuple[Drawing, Picture]]:
+    found: list[tuple[Drawing, Picture]] = []
+    answer = content.answer
+    if answer is not None and answer.n:
+        found += _prediction_figures(content, answer)
+    drawn: list[object] = []
+    for part in content.settings:
+        found += _setting_figures(content, part, drawn)
+    return found
+
+
+def _prediction_figures(
+    content: SuiteContent, answer: TestsAnswer
+) -> list[tuple[Drawing, Picture]]:
+    made = f"{content.name}, {convention_text(*content.main)}, {answer.n} of {answer.n_total} cells"
+    onset = Picture(
+        slug(f"{content.name} onset"),
+        f"Predicted against empirical onset of grokking ({made}). Bars: interval of P_cross, "
+        "bracket or interval of P_onset; hollow: onset at an end of the measured widths.",
+        "Scatter of P_onset against P_cross with the line y = x",
+    )
+    residual = Picture(
+        slug(f"{content.name} residual"),
+        f"Residual log₁₀(P_onset / P_cross) against the prime and every swept axis ({made}).",
+        "Residuals of the cells against the prime and the swept axes",
+    )
+    return [
+        (Drawing(onset.stem, lambda: prediction_drawing([("", answer)])), onset),
+        (Drawing(residual.stem, lambda: residual_drawing(answer)), residual),
+    ]
+
+
+def _setting_figures(
+    content: SuiteContent, part: SettingContent, drawn: list[object]
+) -> list[tuple[Drawing, Picture]]:
+    """Delays, capacity and law of one setting; a capacity shared by settings is drawn once."""
+    found: list[tuple[Drawing, Picture]] = []
+    where = setting_or(part.setting, "")
+    name = f"{content.name} {where}".strip()
+    made = f"{name}, {convention_text(*content.main)}"
+    if part.panels:
+        delay = Picture(
+            slug(f"{name} delay"),
+            f"Generalisation delay (points, left axis) with T_mem and T_gen (lines, right axis) "
+            f"against P, one panel a prime ({made}). Shading: fastest to slowest seed; arrows: "
+            "not reached; triangles: lower bounds; grey band: interval of P_cross.",
+            "Small multiples of delay and speeds against P",
+        )
+        panels = part.panels
+        found.append((Drawing(delay.stem, lambda: delay_drawing(panels)), delay))
+    capacity = part.capacity
+    if not isinstance(capacity, str) and capacity.widths and capacity.setting not in drawn:
+        drawn.append(capacity.setting)
+        picture = Picture(
+            slug(f"{name} capacity"),
+            f"Left: bits memorised against the complexity of random-label sets. Right: capacity "
+            f"against P with the fitted line, the paper's and Morris et al.'s ({made}).",
+            "Capacity curves and capacity against parameters",
+        )
+        answer = capacity
+        found.append((Drawing(picture.stem, lambda: capacity_drawing(answer)), picture))
+    law = part.law
+    if not isinstance(law, str) and law.points:
+        picture = Picture(
+            slug(f"{name} law"),
+            f"T_mem against inverse capacity and against the capacity fraction f; "
+            f"{bits_text(law.c_model)} ({made}). Shaded: the window of the fits.",
+            "Time to memorise by prime, and its collapse on the capacity fraction",
+        )
+        chosen = law
+        found.append((Drawing(picture.stem, lambda: law_drawing(chosen)), picture))
+    return found
+
+
+def _compared_figure(contents: Sequence[SuiteContent]) -> tuple[Drawing, Block] | None:
+    answers = [(c.name, c.answer) for c in contents if c.answer is not None and c.answer.n]
+    known = [(name, answer) for name, answer in answers if answer is not None]
+    if not known:
+        return None
+    picture = Picture(
+        "suites-onset",
+        "Predicted against empirical onset of grokking in every suite compared.",
+        "Scatter of P_onset against P_cross of several suites",
+    )
+    return Drawing(picture.stem, lambda: prediction_drawing(known)), picture

@@ -1,0 +1,118 @@
+"""Per-cell tables: P_mem, P_cross, P_onset and residual in both methods and on both clocks."""
+
+from __future__ import annotations
+
+from dashboard.numbers import percent
+from service.answers.cell_tests import CellRow, TestsAnswer
+from service.report.content import CONVENTIONS, Convention, SuiteContent
+from service.report.document import Block, Paragraph, Table
+from service.report.words import convention_text, estimate, setting_or, signed, whole
+
+STATUS = {
+    "crossed": "crossed",
+    "closest_approach": "closest approach",
+    "mem_always_slower": "memorisation always slower",
+    "mem_always_faster": "memorisation always faster",
+    "insufficient_data": "too few widths",
+}
+
+
+def cell_tables(content: SuiteContent) -> list[Block]:
+    """One table a convention, then the residuals of all side by side."""
+    found: list[Block] = []
+    for chosen in CONVENTIONS:
+        answer = content.tests[chosen]
+        if isinstance(answer, str):
+            found.append(Paragraph(f"{convention_text(*chosen)}: no cells ({answer})."))
+        else:
+            found.append(_table(content, chosen, answer))
+    found.append(_residuals(content))
+    return found
+
+
+def p_mem(content: SuiteContent, cell: CellRow) -> float | None:
+    """K_mem / C_model of the cell, as its crossing answer has it."""
+    for part in content.settings:
+        if part.setting == cell.setting:
+            for panel in part.panels:
+                if panel.crossing.prime == cell.prime:
+                    return panel.crossing.p_mem
+    return None
+
+
+def _table(content: SuiteContent, chosen: Convention, answer: TestsAnswer) -> Table:
+    swept = bool(answer.axes)
+    rows = []
+    for cell in answer.cells:
+        row = (
+            str(cell.prime),
+            *((setting_or(cell.setting, ""),) if swept else ()),
+            whole(p_mem(content, cell)),
+            estimate(cell.p_cross, cell.p_cross_low, cell.p_cross_high),
+            STATUS.get(cell.crossing_status, cell.crossing_status),
+            estimate(cell.p_onset, cell.p_onset_low, cell.p_onset_high),
+            _onset_status(cell),
+            signed(cell.residual),
+            f"{cell.seeds.speed} / {cell.seeds.grok}",
+            f"{cell.censored.speed} / {cell.censored.grok}",
+        )
+        rows.append(row)
+    interval = (
+        f"P_cross with its {percent(answer.level)} seed-block interval, P_onset with its bracket "
+        "or interval"
+        if chosen[0] == "robust"
+        else "closest approach of the seed-averaged curves, which has no interval"
+    )
+    header = (
+        "p",
+        *(("setting",) if swept else ()),
+        "P_mem",
+        "P_cross",
+        "crossing",
+        "P_onset",
+        "onset",
+        "residual, dex",
+        "seeds",
+        "censored",
+    )
+    text = {"setting", "crossing", "onset"}
+    return Table(
+        name=f"{content.name}-cells-{chosen[0]}-{chosen[1]}",
+        caption=f"{content.name}, {convention_text(*chosen)}: {interval}. Seeds and censored runs "
+        "are speed / grok.",
+        header=header,
+        rows=tuple(rows),
+        numeric=frozenset(i for i, name in enumerate(header) if name not in text),
+    )
+
+
+def _onset_status(cell: CellRow) -> str:
+    words = [cell.onset_status.replace("_", " ")]
+    words += ["at floor"] if cell.at_floor and "floor" not in words[0] else []
+    words += ["at cap"] if cell.at_cap else []
+    return ", ".join(words)
+
+
+def _residuals(content: SuiteContent) -> Table:
+    """Residuals of every cell by convention, with the paper's where it printed one."""
+    answers = {chosen: content.by(chosen) for chosen in CONVENTIONS}
+    known = next((a for a in answers.values() if a is not None), None)
+    cells = () if known is None else known.cells
+    printed = content.reference.residuals if content.reference is not None else {}
+    rows = []
+    for i, cell in enumerate(cells):
+        values = [None if a is None else a.cells[i].residual for a in answers.values()]
+        row = [str(cell.prime), setting_or(cell.setting, "all"), *(signed(v) for v in values)]
+        if printed:
+            row.append(signed(printed.get(cell.prime), 2))
+        rows.append(tuple(row))
+    header = ["p", "setting", *(f"{method}, {clock}" for method, clock in CONVENTIONS)]
+    if printed and content.reference is not None:
+        header.append(content.reference.column)
+    return Table(
+        name=f"{content.name}-residuals",
+        caption=f"{content.name}: log₁₀(P_onset / P_cross) of every cell by method and clock.",
+        header=tuple(header),
+        rows=tuple(rows),
+        numeric=frozenset({0, *range(2, len(header))}),
+    )

@@ -1,0 +1,102 @@
+"""Several suites side by side: the same numbers of each, by method and clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dashboard.numbers import EN_DASH
+from service.report.content import CONVENTIONS, SuiteContent
+from service.report.document import Block, Table
+from service.report.laws import c_model
+from service.report.scope import cost
+from service.report.testing import HEADLINES, headline
+from service.report.words import estimate, real, setting_or, signed
+
+
+def comparison(contents: Sequence[SuiteContent]) -> list[Block]:
+    """Headlines by suite and convention, constants by suite, and cell by cell."""
+    return [_headlines(contents), _constants(contents), _cells(contents)]
+
+
+def _headlines(contents: Sequence[SuiteContent]) -> Table:
+    rows = tuple(
+        (content.name, method, clock, *headline(content.by((method, clock))))
+        for content in contents
+        for method, clock in CONVENTIONS
+    )
+    return Table(
+        name="suites-headlines",
+        caption="Suites side by side, by method and training clock.",
+        header=("suite", "method", "clock", *HEADLINES),
+        rows=rows,
+        numeric=frozenset(range(3, 3 + len(HEADLINES))),
+    )
+
+
+def _constants(contents: Sequence[SuiteContent]) -> Table:
+    rows = []
+    for content in contents:
+        for part in content.settings:
+            bits = c_model(part)
+            law = None if isinstance(part.law, str) else part.law.pooled
+            best = (
+                "" if isinstance(part.law, str) or not part.law.rivals else part.law.rivals[0].form
+            )
+            rows.append(
+                (
+                    content.name,
+                    setting_or(part.setting, "all cells"),
+                    str(content.record.spec.get("positions", EN_DASH)),
+                    EN_DASH
+                    if bits is None
+                    else f"{real(bits.value, bits.low, bits.high)} ({bits.source})",
+                    EN_DASH if law is None else real(law.a, law.a_low, law.a_high),
+                    best or EN_DASH,
+                    cost(content.training).removeprefix("Cost: ").rstrip("."),
+                )
+            )
+    return Table(
+        name="suites-constants",
+        caption="Bits per parameter, the exponent of T_mem = b·exp(a·f), and cost by suite.",
+        header=("suite", "setting", "positions", "C_model", "a", "smallest AIC", "cost"),
+        rows=tuple(rows),
+    )
+
+
+def _cells(contents: Sequence[SuiteContent]) -> Table:
+    """P_cross, P_onset and residual of every suite at each prime and setting."""
+    answers = [(content.name, content.answer) for content in contents]
+    keys = dict.fromkeys(
+        (cell.prime, setting_or(cell.setting, "all"))
+        for _, answer in answers
+        if answer is not None
+        for cell in answer.cells
+    )
+    rows = []
+    for prime, setting in sorted(keys):
+        row = [str(prime), setting]
+        for _, answer in answers:
+            cells = () if answer is None else answer.cells
+            cell = next(
+                (c for c in cells if (c.prime, setting_or(c.setting, "all")) == (prime, setting)),
+                None,
+            )
+            if cell is None:
+                row += [EN_DASH] * 3
+            else:
+                row += [
+                    estimate(cell.p_cross, cell.p_cross_low, cell.p_cross_high),
+                    estimate(cell.p_onset, cell.p_onset_low, cell.p_onset_high),
+                    signed(cell.residual),
+                ]
+        rows.append(tuple(row))
+    header = ["p", "setting"]
+    for name, _ in answers:
+        header += [f"{name}: P_cross", f"{name}: P_onset", f"{name}: residual"]
+    return Table(
+        name="suites-cells",
+        caption="Every cell of the suites side by side, each by its suite's own convention.",
+        header=tuple(header),
+        rows=tuple(rows),
+        numeric=frozenset({0, *range(2, len(header))}),
+    )

@@ -1,0 +1,163 @@
+"""Everything a report says about a suite: its answers in both methods and on both clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, TypeVar
+
+from sqlalchemy import Connection
+
+from service.answers.asking import ask
+from service.answers.bits import cell_bits
+from service.answers.capacity import CapacityAnswer, capacity
+from service.answers.cell import SETTING_COLUMNS
+from service.answers.cell_tests import TestsAnswer, cell_tests
+from service.answers.coverage import CoverageAnswer, coverage
+from service.answers.crossing import CrossingAnswer, crossing_of
+from service.answers.delay import DelayAnswer, delay_of
+from service.answers.law import LawAnswer, law
+from service.answers.making import Setting
+from service.answers.question import Question, convention
+from service.answers.reading import SuiteRecord, read_runs, read_suite
+from service.answers.refusals import NotEnough, Refusal
+from service.answers.regimes import RegimesAnswer, regimes_of
+from service.answers.speeds import SpeedsAnswer, speeds_of
+from service.answers.suites import SuiteSummary, suite_summary
+from service.answers.training import TrainingAnswer, training
+from service.report.reference import Reference, find_reference
+
+Convention = tuple[Literal["robust", "paper"], Literal["online", "eval"]]
+CONVENTIONS: tuple[Convention, ...] = (
+    ("robust", "online"),
+    ("robust", "eval"),
+    ("paper", "online"),
+    ("paper", "eval"),
+)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One cell's four answers: what its delay figure is drawn from."""
+
+    delay: DelayAnswer
+    crossing: CrossingAnswer
+    speeds: SpeedsAnswer
+    regimes: RegimesAnswer
+
+
+@dataclass(frozen=True)
+class SettingContent:
+    """One setting of the swept axes over its primes; a text says why there is no answer."""
+
+    setting: Setting
+    panels: tuple[Panel, ...]
+    law: LawAnswer | str
+    capacity: CapacityAnswer | str
+
+
+@dataclass(frozen=True)
+class SuiteContent:
+    """One suite at one revision."""
+
+    record: SuiteRecord
+    summary: SuiteSummary
+    coverage: CoverageAnswer
+    training: TrainingAnswer
+    main: Convention
+    tests: Mapping[Convention, TestsAnswer | str]
+    settings: tuple[SettingContent, ...]
+    reference: Reference | None
+
+    @property
+    def name(self) -> str:
+        return self.record.name
+
+    @property
+    def answer(self) -> TestsAnswer | None:
+        """The tests by the suite's own convention, None where it has none."""
+        found = self.tests[self.main]
+        return None if isinstance(found, str) else found
+
+    def by(self, chosen: Convention) -> TestsAnswer | None:
+        found = self.tests[chosen]
+        return None if isinstance(found, str) else found
+
+
+def gather(connection: Connection, name: str) -> SuiteContent:
+    """Put all questions of a report to one suite; refuses a suite without any finished run."""
+    record = read_suite(connection, name)
+    summary = suite_summary(connection, record, record.name)
+    runs = read_runs(connection, record)
+    if not runs["state"].isin(("done", "failed")).any():
+        raise NotEnough(
+            "suite", name, "a suite with finished runs", f"{name} has no finished run to report"
+        )
+    usual = convention(record.analysis, Question())
+    main: Convention = (usual.method, usual.clock)
+    tests: dict[Convention, TestsAnswer | str] = {}
+    for method, clock in CONVENTIONS:
+        question = Question(suite=name, method=method, clock=clock)
+        tests[method, clock] = said(partial(cell_tests, connection, question))
+    found = tests[main]
+    settings = () if isinstance(found, str) else distinct_settings(found)
+    return SuiteContent(
+        record=record,
+        summary=summary,
+        coverage=coverage(connection, record),
+        training=training(connection, record),
+        main=main,
+        tests=tests,
+        settings=tuple(_setting(connection, name, setting, found) for setting in settings),
+        reference=find_reference(runs, tuple(summary.axes)),
+    )
+
+
+def said(compute: Callable[[], T]) -> T | str:
+    """The answer, or the sentence why the runs cannot give it."""
+    try:
+        return compute()
+    except Refusal as refusal:
+        return str(refusal)
+
+
+def distinct_settings(answer: TestsAnswer) -> tuple[Setting, ...]:
+    """Settings of the swept axes in the order of the cells."""
+    return tuple(
+        {tuple(sorted(c.setting.items(), key=str)): c.setting for c in answer.cells}.values()
+    )
+
+
+def _setting(
+    connection: Connection, name: str, setting: Setting, answer: TestsAnswer | str
+) -> SettingContent:
+    assert not isinstance(answer, str)
+    filters = {axis: value for axis, value in setting.items() if axis in SETTING_COLUMNS}
+    primes = [c.prime for c in answer.cells if c.setting == setting]
+    question = Question(suite=name, filters=filters)
+    panels = (said(partial(_panel, connection, name, prime, filters)) for prime in primes)
+    return SettingContent(
+        setting=setting,
+        panels=tuple(panel for panel in panels if not isinstance(panel, str)),
+        law=said(partial(law, connection, question)),
+        capacity=said(partial(_capacity, connection, name, filters)),
+    )
+
+
+def _panel(connection: Connection, name: str, prime: int, filters: Setting) -> Panel:
+    asked = ask(connection, Question(suite=name, prime=prime, filters=filters))
+    c_model = cell_bits(connection, asked)
+    return Panel(
+        delay_of(asked), crossing_of(asked, c_model), speeds_of(asked, c_model), regimes_of(asked)
+    )
+
+
+def _capacity(connection: Connection, name: str, filters: Setting) -> CapacityAnswer:
+    """Capacity of the setting; axes that capacity runs do not know are left out."""
+    kept = {axis: value for axis, value in filters.items() if axis not in DATA_AXES}
+    return capacity(connection, Question(suite=name, filters=kept))
+
+
+DATA_AXES = ("task", "operation", "train_fraction", "split")

@@ -1,0 +1,1 @@
+"""A report's figures: the dashboard's answers drawn for paper, without a browser."""

@@ -1,0 +1,137 @@
+"""C_model beside its published values, and the laws of the two speeds."""
+
+from __future__ import annotations
+
+from dashboard.numbers import EN_DASH
+from service.answers.law import LawAnswer
+from service.answers.making import BitsPerParameter
+from service.report.content import SettingContent, SuiteContent
+from service.report.document import Block, Paragraph, Table
+from service.report.reference import MORRIS_BITS, PAPER_BITS
+from service.report.words import plain, probability, real, setting_or, signed, source, whole
+
+FORMS = {
+    "exponential": "b·exp(a·f)",
+    "power": "b·f^a",
+    "stretched": "b·exp(a·f^c)",
+}
+
+
+def c_model(part: SettingContent) -> BitsPerParameter | None:
+    """C_model as the cells of the setting use it."""
+    return part.panels[0].crossing.c_model if part.panels else None
+
+
+def capacity_blocks(content: SuiteContent) -> list[Block]:
+    """C_model of every setting with its interval, and what others found."""
+    rows = []
+    notes = []
+    for part in content.settings:
+        bits = c_model(part)
+        name = setting_or(part.setting, "all cells")
+        fit = None if isinstance(part.capacity, str) else part.capacity.fit
+        flags = (
+            [] if isinstance(part.capacity, str) else [w for w in part.capacity.widths if w.flags]
+        )
+        rows.append(
+            (
+                name,
+                EN_DASH if bits is None else real(bits.value, bits.low, bits.high),
+                EN_DASH if bits is None else source(bits),
+                EN_DASH if fit is None else whole(fit.intercept),
+                EN_DASH if fit is None else plain(fit.r_squared, 4),
+                EN_DASH if fit is None else str(fit.widths),
+            )
+        )
+        for width in flags:
+            words = ", ".join(flag.replace("_", " ") for flag in width.flags)
+            notes.append(f"d = {width.width} ({name}): {words}")
+        if isinstance(part.capacity, str):
+            notes.append(f"{name}: {part.capacity}")
+    rows.append(("paper, central", plain(PAPER_BITS), "as printed", EN_DASH, EN_DASH, EN_DASH))
+    rows.append(
+        ("Morris et al. (2025)", plain(MORRIS_BITS), "language models", EN_DASH, EN_DASH, EN_DASH)
+    )
+    table = Table(
+        name=f"{content.name}-capacity",
+        caption=f"{content.name}: C_model, bits per parameter: the slope of capacity against P, "
+        "with its bootstrap interval.",
+        header=("setting", "C_model", "source", "intercept, bits", "R²", "widths"),
+        rows=tuple(rows),
+        numeric=frozenset({1, 3, 4, 5}),
+    )
+    found: list[Block] = [table]
+    if notes:
+        found.append(Paragraph("Capacity notes: " + "; ".join(dict.fromkeys(notes)) + "."))
+    return found
+
+
+def law_blocks(content: SuiteContent) -> list[Block]:
+    """T_mem's law against its rivals, its collapse, and T_gen's law."""
+    rows = []
+    sentences = []
+    for part in content.settings:
+        name = setting_or(part.setting, "all cells")
+        if isinstance(part.law, str):
+            sentences.append(f"{name}: no law ({part.law}).")
+            continue
+        for fit in (*part.law.rivals, *part.law.per_prime):
+            rows.append(
+                (
+                    name,
+                    "pooled" if fit.prime is None else f"p = {fit.prime}",
+                    FORMS[fit.form],
+                    real(fit.a, fit.a_low, fit.a_high),
+                    plain(fit.b),
+                    plain(fit.c),
+                    plain(fit.r_squared),
+                    plain(fit.aic, 4),
+                    str(fit.n),
+                )
+            )
+        sentences.append(
+            f"{name}: {collapse_sentence(part.law)} {generalisation_sentence(part.law)}"
+        )
+    table = Table(
+        name=f"{content.name}-law",
+        caption=f"{content.name}: T_mem against the capacity fraction f = K_mem / (C_model·P), "
+        f"{_window(content)}; smallest AIC first.",
+        header=("setting", "primes", "form", "a", "b", "c", "R²", "AIC", "widths"),
+        rows=tuple(rows),
+        numeric=frozenset(range(3, 9)),
+    )
+    return [table, *(Paragraph(sentence) for sentence in sentences)]
+
+
+def _window(content: SuiteContent) -> str:
+    for part in content.settings:
+        if not isinstance(part.law, str):
+            low, high = part.law.window
+            return f"fitted on f from {low:g} to {high:g}"
+    return "not fitted"
+
+
+def collapse_sentence(law: LawAnswer) -> str:
+    """Whether one curve of f serves all primes."""
+    test = law.collapse
+    if not test.testable or test.slope is None or test.p is None:
+        return f"Whether all primes fall on one curve is not testable: {test.reason}."
+    told = "still depends" if test.p < 0.05 else "is not shown to depend"
+    weak = (
+        f" ({test.primes} primes: the errors are unreliable below ten)" if test.unreliable else ""
+    )
+    return (
+        f"At fixed f, T_mem {told} on P: {signed(test.slope)} decades a decade "
+        f"(standard error {plain(test.se)}, {probability(test.p)}){weak}."
+    )
+
+
+def generalisation_sentence(law: LawAnswer) -> str:
+    """T_gen ≈ A·p^c·P^(−β) in words."""
+    fit = law.generalisation
+    if fit is None:
+        return "T_gen has too few reached widths for a law."
+    return (
+        f"T_gen falls as P to the {signed(-fit.beta, 2)} and goes with p to the "
+        f"{signed(fit.c, 2)} (R² {plain(fit.r_squared)}, {fit.n} widths)."
+    )

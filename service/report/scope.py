@@ -1,0 +1,128 @@
+"""What a suite is, how far it was trained, and with what: a report's first and last part."""
+
+from __future__ import annotations
+
+from dashboard.figures.caption import axis_name, thresholds_text
+from dashboard.numbers import count
+from service.answers.training import TrainingAnswer
+from service.report.content import SuiteContent
+from service.report.document import Block, Bullets, Command, Paragraph, Table
+from service.report.words import whole
+
+SHORT_HASH = 12
+
+
+def scope(content: SuiteContent) -> list[Block]:
+    """The suite, its grid, and its runs by kind and state."""
+    summary = content.summary
+    found: list[Block] = []
+    if summary.description:
+        found.append(Paragraph(summary.description))
+    found.append(Bullets(tuple(_facts(content))))
+    found.append(_runs(content))
+    if content.coverage.failures:
+        reasons = "; ".join(f"{f.runs:,} × {f.reason}" for f in content.coverage.failures)
+        found.append(Paragraph(f"Failed runs: {reasons}."))
+    return found
+
+
+def _facts(content: SuiteContent) -> list[str]:
+    summary, training = content.summary, content.training
+    facts = [
+        f"Suite {summary.name}, revision {summary.revision}; primes "
+        f"{', '.join(map(str, summary.primes))}."
+    ]
+    if summary.axes:
+        swept = "; ".join(
+            f"{axis_name(axis)} {', '.join(map(str, values))}"
+            for axis, values in summary.axes.items()
+        )
+        facts.append(f"Swept: {swept}.")
+    positions = content.record.spec.get("positions")
+    if positions:
+        facts.append(f"Positions of the networks: {positions}.")
+    if training.widths is not None:
+        facts.append(f"Widths {training.widths[0]} to {training.widths[1]}.")
+    answer = content.answer
+    if answer is not None:
+        seeds = sorted({(c.seeds.speed, c.seeds.grok) for c in answer.cells})
+        speed, grok = (sorted({pair[i] for pair in seeds}) for i in (0, 1))
+        facts.append(f"Seeds a cell: {_span(speed)} speed, {_span(grok)} grok.")
+        cap = f", widths above {answer.max_width} left out" if answer.max_width else ""
+        facts.append(f"Thresholds: {thresholds_text(answer.thresholds)}{cap}.")
+    if summary.inherited:
+        facts.append(f"{count(summary.inherited, 'run')} inherited from other suites.")
+    facts.append(cost(training))
+    if not summary.complete:
+        facts.append("The suite is not complete: its numbers will change as runs are trained.")
+    return facts
+
+
+def cost(training: TrainingAnswer) -> str:
+    """Core-hours and epochs in a sentence."""
+    if training.core_hours is None or not training.epochs:
+        return "Cost: no run trained yet."
+    hours = f"{training.core_hours:.3g} core-hours"
+    return f"Cost: {hours} of training, {whole(training.epochs)} epochs."
+
+
+def _span(numbers: list[int]) -> str:
+    return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
+
+
+def _runs(content: SuiteContent) -> Table:
+    rows = []
+    for kind, states in content.coverage.kinds.items():
+        cells = [c for c in content.coverage.cells if c.kind == kind]
+        rows.append(
+            (
+                kind,
+                whole(states.done),
+                whole(sum(c.censored for c in cells)),
+                whole(states.failed),
+                whole(sum(c.diverged for c in cells)),
+                whole(states.pending + states.running + states.stale),
+            )
+        )
+    return Table(
+        name=f"{content.name}-runs",
+        caption=f"{content.name}: the suite's own runs. Censored runs are done runs that the cap "
+        "on epochs stopped before their threshold.",
+        header=("kind", "done", "censored", "failed", "of these diverged", "missing"),
+        rows=tuple(rows),
+        numeric=frozenset(range(1, 6)),
+    )
+
+
+def provenance(content: SuiteContent, command: str) -> list[Block]:
+    """Engines, fingerprints, code, versions, and how to make the report again."""
+    training = content.training
+    facts = [
+        f"Suite hash {content.summary.hash[:SHORT_HASH]}, revision {content.summary.revision}"
+        + (", frozen." if content.summary.frozen else "."),
+    ]
+    if training.first_closed is not None and training.last_closed is not None:
+        first, last = (
+            f"{at:%Y-%m-%d %H:%M} UTC" for at in (training.first_closed, training.last_closed)
+        )
+        facts.append(
+            f"Runs closed between {first} and {last} on {count(training.hosts, 'machine')}."
+        )
+    for used in training.engines:
+        facts.append(
+            f"{count(used.runs, 'run')} by {used.engine} on {used.device}: {used.fingerprint}."
+        )
+    for code in training.code:
+        versions = ", ".join(f"{name} {value}" for name, value in sorted(code.versions.items()))
+        commit = (
+            "code outside a checkout"
+            if code.commit is None
+            else f"commit {code.commit[:SHORT_HASH]}"
+        )
+        changed = " with uncommitted changes" if code.dirty else ""
+        facts.append(f"{count(code.runs, 'run')} with {commit}{changed}: {versions}.")
+    answer = content.answer
+    if answer is not None:
+        facts.append(f"Analysis version {answer.analysis_version}.")
+    again = Command((f"groktime sweep {content.name}", command))
+    return [Bullets(tuple(facts)), Paragraph("To make it again:"), again]
