@@ -107,6 +107,11 @@ def test_a_suite_without_capacity_runs_says_so(visitor: Visitor) -> None:
     assert "no capacity runs" in text
 
 
+def test_an_axis_of_the_data_does_not_narrow_capacity(visitor: Visitor) -> None:
+    visitor.open("/view/capacity?suite=example&train_fraction=0.4")
+    visitor.shows("capacity_fit", "suite=example")
+
+
 def test_a_cell_with_missing_runs_is_marked_partial(visitor: Visitor) -> None:
     visitor.open("/view/delay?suite=tiny&prime=31")
     assert "Partial: 1 run" in visitor.page.locator(".chart[data-chart=delay] .notes").inner_text()

@@ -7,6 +7,12 @@ import { chosen } from "../suites.js";
 import { axisPickers, chartQuery, explain, intro, methodPicker, readings, suiteNote, suitePicker } from "../panel.js";
 
 const SETTINGS = ["method", "level"];
+// Random labels know no task: axes of the data do not tell capacity runs apart.
+const DATA_AXES = ["task", "operation", "train_fraction", "split"];
+
+const modelAxes = (suite) => ({
+  ...suite, axes: Object.fromEntries(Object.entries(suite.axes).filter(([axis]) => !DATA_AXES.includes(axis))),
+});
 
 export async function view(all) {
   const controls = el("form", { class: "card controls", "aria-label": "Settings of the charts", onsubmit: (e) => e.preventDefault() });
@@ -33,8 +39,8 @@ export async function view(all) {
     const suite = chosen(all, query);
     settle({ suite: suite.name, method: query.get("method") ?? suite.analysis?.method ?? "robust" });
     query = here().query;
-    controls.replaceChildren(suitePicker(all, suite), ...axisPickers(suite, query, { any: true }), methodPicker(query), suiteNote(suite));
-    await Promise.all(cards.map((card) => card.load(chartQuery(query, suite, SETTINGS))));
+    controls.replaceChildren(suitePicker(all, suite), ...axisPickers(modelAxes(suite), query, { any: true }), methodPicker(query), suiteNote(suite));
+    await Promise.all(cards.map((card) => card.load(chartQuery(query, modelAxes(suite), SETTINGS))));
   }
   return { node, update, redraw: () => cards.forEach((card) => card.redraw()) };
 }

@@ -41,7 +41,7 @@ export async function view(all) {
       el("div", { class: "stack" }, coverage.node, failures, jobs),
       el("div", { class: "stack" }, explain("How to read this",
         "Each square is a prime and a width. It deepens as seeds finish, over all settings of the suite.",
-        legend([["pending", "waiting"], ["done", "all seeds done"], ["running", "being trained"], ["failed", "at least one failed"], ["stale", "lost their worker; taken up by the next sweep"]]),
+        legend([["pending", "waiting"], ["done", "all seeds done"], ["running", "being trained"], ["failed", "at least one failed"], ["stale", "in the bar: lost their worker; the next sweep takes them up"]]),
         "Time left is what remains at the pace of the last ten minutes."))));
   let suite;
   let timer;
