@@ -23,6 +23,7 @@ class Limits:
 
     body_bytes: int = 64 * 1024
     seconds: float = 30.0
+    report_seconds: float = 300.0
     heavy_burst: int = 120  # computations a client may ask for at once
     heavy_per_second: float = 20.0
     events_clients: int = 200
@@ -67,8 +68,11 @@ class BoundedRequests:
             await self._refuse(error, scope, receive, send)
 
     def _seconds(self, scope: Scope) -> float | None:
-        streams = str(scope["path"]).startswith(self.STREAMS)
-        return None if streams else self._limits.seconds
+        path = str(scope["path"])
+        if path.startswith(self.STREAMS):
+            return None
+        # A report puts every question to every cell and draws each figure.
+        return self._limits.report_seconds if path.endswith("/report") else self._limits.seconds
 
     def _counted(self, scope: Scope, receive: Receive) -> Receive:
         announced = dict(scope["headers"]).get(b"content-length", b"0")

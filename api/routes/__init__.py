@@ -2,11 +2,24 @@
 
 from fastapi import APIRouter
 
-from api.routes import charts, docs, events, export, health, pages, questions, runs, suites, sweeps
+from api.routes import (
+    charts,
+    docs,
+    events,
+    export,
+    health,
+    pages,
+    questions,
+    report,
+    runs,
+    suites,
+    sweeps,
+)
 
 ROUTERS: tuple[APIRouter, ...] = (
     questions.router,
     suites.router,
+    report.router,
     runs.router,
     charts.router,
     export.router,

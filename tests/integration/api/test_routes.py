@@ -148,3 +148,11 @@ def test_the_page_and_its_files_are_served(api: httpx.Client) -> None:
     assert api.get("/view/delay").text == page.text
     assert api.get("/static/palette.json").json()
     assert api.get("/view/nothing").status_code == 404
+
+
+def test_the_report_of_a_suite_is_one_page_without_a_script(api: httpx.Client) -> None:
+    response = api.get("/suites/tiny/report", timeout=300)
+    assert response.headers["content-type"] == "text/html; charset=utf-8"
+    assert "Suite tiny" in response.text
+    assert "<script" not in response.text
+    assert api.get("/suites/absent/report").status_code == 404

@@ -18,13 +18,14 @@ from api import create_app
 from service.settings import Settings
 
 EXAMPLES = 5
-STREAMS = {"/events"}
+# One never ends, the other draws every figure of a suite.
+LEFT_OUT = ["/events", "/suites/{suite}/report"]
 
 
 schema = schemathesis.openapi.from_dict(create_app(Settings()).openapi())
 
 
-@schema.exclude(path=list(STREAMS)).parametrize()
+@schema.exclude(path=LEFT_OUT).parametrize()
 @settings(
     max_examples=EXAMPLES,
     deadline=None,
