@@ -30,13 +30,11 @@ def cell_tables(content: SuiteContent) -> list[Block]:
     return found
 
 
-def p_mem(content: SuiteContent, cell: CellRow) -> float | None:
-    """K_mem / C_model of the cell, as its crossing answer has it."""
+def p_mem(content: SuiteContent, cell: CellRow, method: str) -> float | None:
+    """K_mem / C_model of the cell, with C_model as the method fits it."""
     for part in content.settings:
-        if part.setting == cell.setting:
-            for panel in part.panels:
-                if panel.crossing.prime == cell.prime:
-                    return panel.crossing.p_mem
+        if part.setting == cell.setting and method in part.c_model:
+            return cell.k_mem / part.c_model[method].value
     return None
 
 
@@ -47,7 +45,7 @@ def _table(content: SuiteContent, chosen: Convention, answer: TestsAnswer) -> Ta
         row = (
             str(cell.prime),
             *((setting_or(cell.setting, ""),) if swept else ()),
-            whole(p_mem(content, cell)),
+            whole(p_mem(content, cell, chosen[0])),
             estimate(cell.p_cross, cell.p_cross_low, cell.p_cross_high),
             STATUS.get(cell.crossing_status, cell.crossing_status),
             estimate(cell.p_onset, cell.p_onset_low, cell.p_onset_high),

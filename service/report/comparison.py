@@ -37,7 +37,7 @@ def _constants(contents: Sequence[SuiteContent]) -> Table:
     rows = []
     for content in contents:
         for part in content.settings:
-            bits = c_model(part)
+            bits = c_model(content, part)
             law = None if isinstance(part.law, str) else part.law.pooled
             best = (
                 "" if isinstance(part.law, str) or not part.law.rivals else part.law.rivals[0].form

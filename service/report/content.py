@@ -18,7 +18,7 @@ from service.answers.coverage import CoverageAnswer, coverage
 from service.answers.crossing import CrossingAnswer, crossing_of
 from service.answers.delay import DelayAnswer, delay_of
 from service.answers.law import LawAnswer, law
-from service.answers.making import Setting
+from service.answers.making import BitsPerParameter, Method, Setting
 from service.answers.question import Question, convention
 from service.answers.reading import SuiteRecord, read_runs, read_suite
 from service.answers.refusals import NotEnough, Refusal
@@ -54,6 +54,7 @@ class SettingContent:
 
     setting: Setting
     panels: tuple[Panel, ...]
+    c_model: Mapping[str, BitsPerParameter]  # by method; empty where no cell could be read
     law: LawAnswer | str
     capacity: CapacityAnswer | str
 
@@ -141,9 +142,28 @@ def _setting(
     return SettingContent(
         setting=setting,
         panels=tuple(panel for panel in panels if not isinstance(panel, str)),
+        c_model=_bits(connection, name, primes, filters),
         law=said(partial(law, connection, question)),
         capacity=said(partial(_capacity, connection, name, filters)),
     )
+
+
+def _bits(
+    connection: Connection, name: str, primes: list[int], filters: Setting
+) -> dict[str, BitsPerParameter]:
+    """C_model of the setting in both methods, as its cells use it."""
+    found: dict[str, BitsPerParameter] = {}
+    methods: tuple[Method, ...] = ("robust", "paper")
+    for method in methods:
+        question = Question(suite=name, prime=primes[0], filters=filters, method=method)
+        bits = said(partial(_cell_bits, connection, question))
+        if not isinstance(bits, str):
+            found[method] = bits
+    return found
+
+
+def _cell_bits(connection: Connection, question: Question) -> BitsPerParameter:
+    return cell_bits(connection, ask(connection, question))
 
 
 def _panel(connection: Connection, name: str, prime: int, filters: Setting) -> Panel:

@@ -17,9 +17,9 @@ FORMS = {
 }
 
 
-def c_model(part: SettingContent) -> BitsPerParameter | None:
-    """C_model as the cells of the setting use it."""
-    return part.panels[0].crossing.c_model if part.panels else None
+def c_model(content: SuiteContent, part: SettingContent) -> BitsPerParameter | None:
+    """C_model as the cells of the setting use it in the suite's own convention."""
+    return part.c_model.get(content.main[0])
 
 
 def capacity_blocks(content: SuiteContent) -> list[Block]:
@@ -27,7 +27,7 @@ def capacity_blocks(content: SuiteContent) -> list[Block]:
     rows = []
     notes = []
     for part in content.settings:
-        bits = c_model(part)
+        bits = c_model(content, part)
         name = setting_or(part.setting, "all cells")
         fit = None if isinstance(part.capacity, str) else part.capacity.fit
         flags = (

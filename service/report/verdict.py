@@ -25,6 +25,7 @@ from service.report.words import (
 
 ALPHA = 0.05
 FEW_SEEDS = 5
+LEAST_SLOPE = 6  # cells below which pairwise slopes cannot carry an interval
 
 
 def verdict(content: SuiteContent) -> tuple[str, ...]:
@@ -98,7 +99,9 @@ def _calibration(answer: TestsAnswer) -> Iterator[str]:
             f"The median residual is {signed(median)} dex, {percent(answer.level)} interval "
             f"{signed(interval.low)} to {signed(interval.high)}: {factor}, and {side}."
         )
-    slope = statistic(answer, "slope, clustered") or statistic(answer, "slope, theil sen")
+    slope = statistic(answer, "slope, clustered")
+    if slope is None and answer.n >= LEAST_SLOPE:
+        slope = statistic(answer, "slope, theil sen")
     if slope is not None and slope.low is not None and slope.high is not None:
         told = "contains 1" if slope.low <= 1 <= slope.high else "excludes 1"
         yield (
@@ -196,8 +199,9 @@ def _beside(content: SuiteContent, answer: TestsAnswer) -> Iterator[str]:
     ):
         printed = reference.tests.get(test)
         if printed is not None and printed.statistic is not None:
-            ours = plain(value_of(answer, name))
-            pairs.append(f"{label} {ours} beside {plain(printed.statistic)}")
+            show = signed if name == "median" else plain
+            ours = show(value_of(answer, name))
+            pairs.append(f"{label} {ours} beside {show(printed.statistic)}")
     if pairs:
         cells = next(iter(reference.tests.values())).cells
         yield (
@@ -207,7 +211,7 @@ def _beside(content: SuiteContent, answer: TestsAnswer) -> Iterator[str]:
 
 def _capacity(content: SuiteContent) -> Iterator[str]:
     for part in content.settings:
-        bits = c_model(part)
+        bits = c_model(content, part)
         if bits is None:
             continue
         name = setting_or(part.setting, "")

@@ -17,6 +17,7 @@ from sqlalchemy import Connection
 from service.answers.capacity import CapacityAnswer
 from service.answers.cell_tests import TestsAnswer
 from service.answers.law import LawAnswer
+from service.answers.making import BitsPerParameter
 from service.answers.training import TrainingAnswer
 from service.errors import InputError
 from service.report.assembly import Report, assemble
@@ -144,6 +145,7 @@ def numbers(content: SuiteContent) -> dict[str, Any]:
                 "capacity": part.capacity
                 if isinstance(part.capacity, str)
                 else _plain(CapacityAnswer, part.capacity),
+                "c_model": {m: _plain(BitsPerParameter, b) for m, b in part.c_model.items()},
                 "p_mem": {p.crossing.prime: p.crossing.p_mem for p in part.panels},
             }
             for part in content.settings

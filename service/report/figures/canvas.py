@@ -32,6 +32,7 @@ STYLE: dict[Any, Any] = {
     "axes.labelsize": 8,
     "axes.edgecolor": COLOURS["muted"],
     "axes.spines.top": False,
+    "axes.spines.right": False,
     "axes.linewidth": 0.7,
     "axes.grid": True,
     "grid.color": COLOURS["grid"],

@@ -17,7 +17,8 @@ LABELS = {"mem": "$T_{mem}$", "gen": "$T_{gen}$"}
 
 def delay_drawing(panels: Sequence[Panel]) -> Figure:
     """Small multiples of the dashboard's delay figure; times and P have the same axes in all."""
-    figure, all_axes = grid(len(panels), columns=2 if len(panels) in (2, 4) else 3)
+    columns = 2 if len(panels) in (2, 4) else 3
+    figure, all_axes = grid(len(panels), columns=columns)
     points = [p for panel in panels for p in (*panel.speeds.t_mem, *panel.speeds.t_gen)]
     widths = [p.width for p in points] + [d.width for q in panels for d in q.delay.points]
     params = [p.params for p in points] + [d.params for q in panels for d in q.delay.points]
@@ -35,16 +36,18 @@ def delay_drawing(panels: Sequence[Panel]) -> Figure:
         _marks(axes, panel)
         axes.set_title(f"p = {panel.crossing.prime}", loc="left")
         axes.tick_params(axis="x", rotation=45)
+        last_in_row = i % columns == columns - 1 or i == len(panels) - 1
+        if last_in_row:
+            speeds.set_ylabel(f"{panel.crossing.units} to reach")
+        if i + columns >= len(panels):
+            axes.set_xlabel("parameters P")
         if i == 0:
             lines = speeds.get_legend_handles_labels()
             marks = axes.get_legend_handles_labels()
             figure.legend(
-                [*lines[0], *marks[0]], [*lines[1], *marks[1]], loc="outside lower center", ncols=4
+                [*lines[0], *marks[0]], [*lines[1], *marks[1]], loc="outside lower center", ncols=6
             )
-    units = panels[0].crossing.units
-    figure.supxlabel("parameters P", fontsize=8)
     figure.supylabel("generalisation delay ΔE (epochs)", fontsize=8)
-    figure.text(1.005, 0.55, f"{units} to memorise or generalise", rotation=90, va="center")
     return figure
 
 
@@ -83,7 +86,7 @@ def _speed(axes: Axes, points: Sequence[SpeedPoint], role: str, method: str) -> 
         return
     centre = [p.mean_reached if method == "paper" else p.median for p in points]
     params = [p.params for p in points]
-    seeds = [[s.last if s.value is None else s.value for s in p.values] for p in points]
+    seeds = [_span_of(p) for p in points]
     colour = COLOURS[role]
     axes.fill_between(
         params, [min(s) for s in seeds], [max(s) for s in seeds], color=colour, alpha=0.13, lw=0
@@ -97,6 +100,12 @@ def _speed(axes: Axes, points: Sequence[SpeedPoint], role: str, method: str) -> 
     if unreached:
         x, y = zip(*unreached, strict=True)
         axes.scatter(x, y, marker=r"$\uparrow$", s=18, color=colour)
+
+
+def _span_of(point: SpeedPoint) -> list[float]:
+    """Epochs of the seeds, the last one of those that never reached; a diverged run says none."""
+    said = [s.last if s.value is None else s.value for s in point.values if not s.diverged]
+    return said or [s.last for s in point.values]
 
 
 def _marks(axes: Axes, panel: Panel) -> None:

@@ -29,7 +29,7 @@ def prediction_drawing(answers: Sequence[tuple[str, TestsAnswer]]) -> Figure:
                 groups.setdefault(label, []).append(cell)
     figure = Figure(figsize=(4.6, 4.2))
     axes = figure.subplots()
-    values = [v for cells in groups.values() for c in cells for v in (c.p_cross, c.p_onset) if v]
+    values = [v for cells in groups.values() for c in cells for v in _ends(c) if v]
     low, high = span(values, margin=0.08)
     log_x(axes, low, high)
     log_y(axes, low, high)
@@ -66,6 +66,12 @@ def _cells(axes: Axes, index: int, label: str, cells: Sequence[CellRow], *, name
             axes.annotate(
                 str(cell.prime), at, (-3, 4), textcoords="offset points", ha="right", size=6
             )
+
+
+def _ends(cell: CellRow) -> tuple[float | None, ...]:
+    """Both estimates with the ends of their intervals."""
+    onset = (cell.p_onset, cell.p_onset_low, cell.p_onset_high)
+    return (cell.p_cross, cell.p_cross_low, cell.p_cross_high, *onset)
 
 
 def _arms(value: float, low: float | None, high: float | None) -> list[list[float]]:
