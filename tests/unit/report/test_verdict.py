@@ -1,0 +1,112 @@
+"""Sentences that follow from numbers: yes, no, not shown and not testable."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from service.answers.cell_tests import CellRow, Statistic, TestsAnswer
+from service.answers.making import ByKind, Thresholds
+from service.report.verdict import _calibration, _prediction
+
+
+def rank(value: float, p: float, n: int, floor: float = 1e-4) -> Statistic:
+    return Statistic(
+        test="rank",
+        statistic="spearman",
+        value=value,
+        low=None,
+        high=None,
+        p=p,
+        floor=floor,
+        df="",
+        n=n,
+        testable=True,
+        note="",
+    )
+
+
+def cell(prime: int, residual: float | None) -> CellRow:
+    return CellRow(
+        prime=prime,
+        setting={},
+        p_cross=1e5,
+        p_cross_low=9e4,
+        p_cross_high=1.1e5,
+        crossing_status="crossed",
+        p_onset=None if residual is None else 1e5 * 10**residual,
+        p_onset_low=None,
+        p_onset_high=None,
+        onset_status="separated",
+        at_floor=False,
+        at_cap=False,
+        residual=residual,
+        k_mem=4e4,
+        seeds=ByKind(speed=5, grok=5),
+        censored=ByKind(speed=0, grok=0),
+        missing=ByKind(speed=0, grok=0),
+        inherited=False,
+    )
+
+
+def answer(*pooled: Statistic, residuals: tuple[float | None, ...] = ()) -> TestsAnswer:
+    cells = tuple(cell(97 + i, r) for i, r in enumerate(residuals))
+    return TestsAnswer(
+        suite="made-up",
+        revision=1,
+        method="robust",
+        clock="online",
+        units="epochs",
+        level=0.95,
+        thresholds=Thresholds(),
+        max_width=None,
+        axes=(),
+        n=sum(r is not None for r in residuals),
+        n_total=len(residuals),
+        n_at_floor=0,
+        n_at_cap=0,
+        cells=cells,
+        pooled=pooled,
+        models=(),
+        within=(),
+        notes=(),
+        analysis_version=1,
+    )
+
+
+@pytest.mark.parametrize(
+    ("statistic", "words"),
+    [
+        (rank(0.97, 0.0001, 10), "In rank, yes: Spearman ρ over 10 cells, 95 % interval 0.97 ["),
+        (rank(-0.97, 0.0001, 10), "No, the order is reversed"),
+        (rank(0.3, 0.4, 10), "Not shown: Spearman ρ over 10 cells"),
+        (rank(1.0, 0.33, 3, floor=0.333), "Not testable: with 3 cells no order can give p below"),
+        (replace(rank(0, 1, 2), testable=False, value=None), "Not testable: 0 cells of 0"),
+    ],
+)
+def test_the_first_sentence_says_whether_the_order_is_predicted(
+    statistic: Statistic, words: str
+) -> None:
+    (sentence,) = _prediction(answer(statistic))
+    assert sentence.startswith("Does the crossing predict the onset? ")
+    assert words in sentence
+
+
+def test_a_steady_offset_is_named_with_its_side_and_interval() -> None:
+    residuals = (-0.17, -0.15, -0.14, -0.18, -0.13, -0.16, -0.2, -0.15)
+    first, *_ = _calibration(answer(residuals=residuals))
+    # Eight values: all of them are needed for 95 %.
+    assert "−0.155 dex, 95 % interval −0.200 to −0.130" in first
+    assert "onsets come earlier than the crossing" in first
+
+
+def test_residuals_of_both_signs_show_no_offset() -> None:
+    first, *_ = _calibration(answer(residuals=(-0.1, 0.1, -0.05, 0.05, -0.02, 0.03, 0.01)))
+    assert "no offset can be told" in first
+
+
+def test_no_residual_is_not_a_verdict() -> None:
+    assert list(_calibration(answer(residuals=(None, None)))) == [
+        "Calibration is not testable: no cell has a residual."
+    ]
