@@ -72,7 +72,7 @@ def test_the_digest_ignores_wording_and_sees_everything_else(write: Write) -> No
 def test_a_user_suite_may_inherit_from_a_shipped_one(write: Write) -> None:
     suite = load_suite(write(PLAIN + "inherits:\n  - {suite: demo, kinds: [grok]}\n"))
     (inherited,) = suite.inherited
-    assert len(inherited.members) == 15
+    assert len(inherited.members) == 18
     assert {tuple(m.setting.items()) for m in inherited.members} == {(("weight_decay", 1.0),)}
 
 
