@@ -20,12 +20,16 @@ from workers.tasks import Dataset, make_dataset
 
 _PREFIXES = ("", FIRST_MOMENT, SECOND_MOMENT)
 
+# Layer 0's scores are tables over pairs of tokens: beyond this they no longer pay.
+MAX_VOCABULARY = 1024
+
 
 def supports(spec: RunSpec) -> bool:
     """Whether the engine knows this model: one head, RMSNorm, gated FFN, rope or none."""
     model = spec.model
     return (
-        model.architecture == "transformer"
+        spec.vocabulary <= MAX_VOCABULARY
+        and model.architecture == "transformer"
         and model.heads == 1
         and model.norm == "rms"
         and model.ffn == "gated"
