@@ -47,6 +47,9 @@ WHERE sr.suite_id = :suite_id
 """
 
 
+RECORDED = "SELECT recorded FROM suites WHERE id = :suite_id"
+
+
 @dataclass(frozen=True, kw_only=True)
 class EngineUse:
     """Runs trained by one engine build on one kind of processor."""
@@ -82,6 +85,9 @@ class TrainingAnswer:
     hosts: int
     engines: tuple[EngineUse, ...]
     code: tuple[CodeUse, ...]
+    recorded: Annotated[
+        Mapping[str, Any] | None, Field(description="of a suite loaded from a dump: its making")
+    ]
 
 
 def training(connection: Connection, suite: SuiteRecord) -> TrainingAnswer:
@@ -106,4 +112,5 @@ def training(connection: Connection, suite: SuiteRecord) -> TrainingAnswer:
             CodeUse(commit=r.git_commit, dirty=r.git_dirty, versions=r.versions, runs=r.runs)
             for r in connection.execute(text(CODE), asked)
         ),
+        recorded=connection.scalar(text(RECORDED), asked),
     )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from dashboard.figures.caption import axis_name, thresholds_text
 from dashboard.numbers import count
 from service.answers.training import TrainingAnswer
@@ -94,6 +97,18 @@ def _runs(content: SuiteContent) -> Table:
     )
 
 
+def _recorded(made: Mapping[str, Any]) -> str:
+    """A suite that came from a dump: when it was written, by what, and what was thinned."""
+    commit = made.get("git_commit")
+    versions = ", ".join(f"{name} {v}" for name, v in sorted((made.get("versions") or {}).items()))
+    words = f"Loaded from a recording of {made.get('dumped_at', 'unknown date')}"
+    words += f", commit {str(commit)[:SHORT_HASH]}" if commit else ""
+    words += f": {versions}" if versions else ""
+    if made.get("thinning"):
+        words += f"; curves keep {str(made['thinning']).rstrip('.')}"
+    return f"{words}."
+
+
 def provenance(content: SuiteContent, command: str) -> list[Block]:
     """Engines, fingerprints, code, versions, and how to make the report again."""
     training = content.training
@@ -121,6 +136,8 @@ def provenance(content: SuiteContent, command: str) -> list[Block]:
         )
         changed = " with uncommitted changes" if code.dirty else ""
         facts.append(f"{count(code.runs, 'run')} with {commit}{changed}: {versions}.")
+    if training.recorded is not None:
+        facts.append(_recorded(training.recorded))
     answer = content.answer
     if answer is not None:
         facts.append(f"Analysis version {answer.analysis_version}.")

@@ -22,7 +22,7 @@ from service.answers.training import TrainingAnswer
 from service.errors import InputError
 from service.report.assembly import Report, assemble
 from service.report.content import SuiteContent, gather
-from service.report.figures.canvas import FORMATS, render
+from service.report.figures.canvas import render
 from service.report.latex import latex
 from service.report.markdown import markdown
 from service.report.verdict import verdict
@@ -60,12 +60,11 @@ class ReportOrder:
 
 def write_report(connection: Connection, order: ReportOrder, *, force: bool = False) -> list[Path]:
     """Write the report's files and return their paths; existing ones only with `force`."""
+    if not force:
+        _refuse_existing(order)
     chapters = [gather(connection, name) for name in dict.fromkeys(order.suites)]
     compared = [gather(connection, name) for name in dict.fromkeys(order.compare)]
     report = assemble(chapters, compared, order.command)
-    planned = _planned(report, order)
-    if not force:
-        _refuse_existing(planned)
     files = _texts(report, order, [*chapters, *compared])
     figures = f"{order.name}-figures"
     pictures: dict[str, bytes] = {}
@@ -78,20 +77,13 @@ def write_report(connection: Connection, order: ReportOrder, *, force: bool = Fa
     return [_put(order.folder / path, content) for path, content in files.items()]
 
 
-def _planned(report: Report, order: ReportOrder) -> list[Path]:
-    names = [f"{order.name}.{kind}" for kind in ("md", "html", "tex", "json")]
-    figures = f"{order.name}-figures"
-    names += [f"{figures}/{d.stem}.{kind}" for d in report.drawings for kind in FORMATS]
-    if len(set(names)) != len(names):
-        raise AssertionError("two figures of one report have one name")
-    return [order.folder / name for name in names]
-
-
-def _refuse_existing(planned: Sequence[Path]) -> None:
-    for path in planned:
+def _refuse_existing(order: ReportOrder) -> None:
+    """Before any work: nobody's file is replaced unasked."""
+    texts = [order.folder / f"{order.name}.{kind}" for kind in ("md", "html", "tex", "json")]
+    for path in (*texts, order.folder / f"{order.name}-figures"):
         if path.exists() or path.is_symlink():
             raise InputError(
-                f"--to: {path} exists; choose another folder, or --force to replace it"
+                f"--to: {path} exists; choose another folder or --name, or --force to replace it"
             )
 
 

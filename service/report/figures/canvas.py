@@ -67,6 +67,9 @@ def render(
     """The drawing's bytes by format; drawn once."""
     with _drawing, mpl.rc_context(STYLE):
         figure = drawing.draw()
+        # Places are found once and kept, so that all formats show the same picture.
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
         return {kind: _bytes(figure, kind) for kind in formats}
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
-from fixtures.commands import Commands
+from fixtures.commands import GROKTIME, ROOT
 from fixtures.database import Database
 from PIL import Image
 
+from db.dump import dump_suite
+from db.load import load_dump
 from service.answers.cell_tests import cell_tests
 from service.answers.crossing import crossing
 from service.answers.law import law
@@ -21,7 +24,9 @@ from service.answers.question import Question
 from service.answers.reading import reading
 from service.answers.refusals import NotEnough, Unknown
 from service.errors import InputError
-from service.report.content import CONVENTIONS
+from service.report.content import CONVENTIONS, gather
+from service.report.document import Bullets
+from service.report.scope import provenance
 from service.report.words import estimate, real, signed, whole
 from service.report.writing import ReportOrder, write_report
 
@@ -41,13 +46,25 @@ def written(shared_seeded: Database, tmp_path_factory: pytest.TempPathFactory) -
 
 @pytest.fixture(scope="module")
 def swept(shared_seeded: Database, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report of a suite that sweeps an axis."""
-    folder = tmp_path_factory.mktemp("swept")
-    engine = shared_seeded.reader()
-    with reading(engine) as connection:
-        write_report(connection, ReportOrder(["decay"], [], folder, "swept"))
-    engine.dispose()
+    """A report of a suite that sweeps an axis, written by the command."""
+    folder = tmp_path_factory.mktemp("swept") / "made"
+    code, output = report(shared_seeded, "decay", "--to", str(folder), "--name", "swept")
+    assert code == 0, output
+    assert sorted(output.splitlines()) == sorted(str(p) for p in folder.rglob("*.*"))
     return folder
+
+
+def report(database: Database, *arguments: str) -> tuple[int, str]:
+    """Run `groktime report` in a process of its own."""
+    done = subprocess.run(
+        [*GROKTIME, "report", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "GROKTIME_DATABASE_URL": database.url, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
 
 
 def rows(text: str, caption: str) -> list[list[str]]:
@@ -197,41 +214,37 @@ def test_latex_has_every_table_with_columns_that_fit_its_rows(written: Path) -> 
     assert text.count("{") == text.count("}")
 
 
-def test_the_same_database_gives_the_same_files(
-    written: Path, shared_seeded: Database, tmp_path: Path
-) -> None:
-    engine = shared_seeded.reader()
-    with reading(engine) as connection:
-        again = write_report(connection, ReportOrder(["tiny"], ["decay"], tmp_path))
-    engine.dispose()
-    for path in again:
-        assert path.read_bytes() == (written / path.relative_to(tmp_path)).read_bytes(), path.name
-
-
 @pytest.mark.parametrize("name", ["../out", "a/b", "", ".", "..", "x" * 99, "a\n", "/etc/x"])
 def test_a_name_that_is_a_path_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--name"):
         ReportOrder(["tiny"], [], tmp_path, name)
 
 
-def test_existing_files_are_replaced_only_when_forced(
-    shared_seeded: Database, tmp_path: Path
+def test_existing_files_are_replaced_only_when_forced_and_then_by_the_same_bytes(
+    swept: Path, shared_seeded: Database, tmp_path: Path
 ) -> None:
     outside = tmp_path / "outside.md"
     outside.write_text("mine")
     folder = tmp_path / "out"
     folder.mkdir()
-    (folder / "report.md").symlink_to(outside)
+    (folder / "swept.md").symlink_to(outside)
     engine = shared_seeded.reader()
-    order = ReportOrder(["decay"], [], folder)
+    order = ReportOrder(["decay"], [], folder, "swept")
     with reading(engine) as connection:
-        with pytest.raises(InputError, match=r"report\.md exists"):
+        with pytest.raises(InputError, match=r"swept\.md exists"):
             write_report(connection, order)
-        assert [p.name for p in folder.iterdir()] == ["report.md"]
-        write_report(connection, order, force=True)
+        assert [p.name for p in folder.iterdir()] == ["swept.md"]
+        again = write_report(connection, order, force=True)
     engine.dispose()
     assert outside.read_text() == "mine"
-    assert (folder / "report.md").read_text("utf-8").startswith("# Report: decay")
+    for path in again:
+        assert path.read_bytes() == (swept / path.relative_to(folder)).read_bytes(), path.name
+
+
+def test_the_command_refuses_to_replace_a_report(swept: Path, shared_seeded: Database) -> None:
+    code, output = report(shared_seeded, "decay", "--to", str(swept), "--name", "swept")
+    assert code == 2
+    assert "exists; choose another folder or --name, or --force" in output
 
 
 def test_a_suite_that_is_not_there_or_has_no_run_is_refused(
@@ -246,16 +259,18 @@ def test_a_suite_that_is_not_there_or_has_no_run_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_command_prints_what_it_wrote(
-    shared_seeded: Database, commands: Commands, tmp_path: Path
+def test_a_suite_from_a_dump_says_that_it_was_recorded(
+    seeded: Database, database: Database, tmp_path: Path
 ) -> None:
-    arguments: tuple[Any, ...] = ("report", "decay", "--to", str(tmp_path), "--name", "results")
-    code, output = commands.run(*arguments, GROKTIME_DATABASE_URL=shared_seeded.url)
-    assert code == 0, output
-    assert all(Path(line).is_file() for line in output.splitlines())
-    assert {"results.md", "results.html", "results.tex", "results.json"} <= {
-        path.name for path in tmp_path.iterdir()
-    }
-    code, output = commands.run(*arguments, GROKTIME_DATABASE_URL=shared_seeded.url)
-    assert code == 2
-    assert "exists; choose another folder, or --force" in output
+    dump = tmp_path / "decay.groktime"
+    with seeded.engine.connect() as connection:
+        dump_suite(connection, "decay", dump, dense=50)
+    load_dump(database.engine, dump)
+    with reading(database.engine) as connection:
+        content = gather(connection, "decay")
+    facts, *_ = provenance(content, "groktime report decay --to DIR")
+    assert isinstance(facts, Bullets)
+    (said,) = [item for item in facts.items if item.startswith("Loaded from a recording of")]
+    assert "torch" in said
+    assert content.answer is not None
+    assert content.answer.n == 4
