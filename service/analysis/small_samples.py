@@ -12,7 +12,7 @@ from service.analysis.inputs import FloatArray
 
 @dataclass(frozen=True)
 class SmallSampleInterval:
-    """An interval and the level it is asked for; `low` None: too few values for that level."""
+    """An interval and the level it is asked for; `low` None: these values carry none."""
 
     low: float | None
     high: float | None
@@ -34,14 +34,13 @@ def median_interval(values: FloatArray, level: float = 0.95) -> SmallSampleInter
 
 
 def spearman_interval(rho: float, n: int, level: float = 0.95) -> SmallSampleInterval:
-    """tanh(atanh ρ ± z·√((1 + ρ²/2)/(n − 3))); none below four cells.
+    """tanh(atanh ρ ± z·√((1 + ρ²/2)/(n − 3))); none below four cells or with |ρ| = 1.
 
-    Bonett & Wright (2000), Psychometrika 65, 23. With |ρ| = 1 the interval is that point.
+    At a perfect order the formula would claim certainty. Bonett & Wright (2000),
+    Psychometrika 65, 23.
     """
-    if n < 4:
+    if n < 4 or abs(rho) >= 1:
         return SmallSampleInterval(None, None, level)
-    if abs(rho) >= 1:
-        return SmallSampleInterval(rho, rho, level)
     half = float(stats.norm.ppf(0.5 + level / 2)) * float(np.sqrt((1 + rho**2 / 2) / (n - 3)))
     centre = float(np.arctanh(rho))
     return SmallSampleInterval(float(np.tanh(centre - half)), float(np.tanh(centre + half)), level)

@@ -190,7 +190,7 @@ def _beside(content: SuiteContent, answer: TestsAnswer) -> Iterator[str]:
     reference = content.reference
     if reference is None:
         return
-    whose = "" if reference.same_model else " (another model's, see above)"
+    whose = "" if reference.same_model else " (another model's, see the pooled tests)"
     pairs = []
     for name, test, label in (
         ("spearman", "spearman", "ρ"),

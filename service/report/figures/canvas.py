@@ -21,8 +21,9 @@ FORMATS: tuple[Literal["svg", "png", "pdf"], ...] = ("svg", "png", "pdf")
 PAGE = 7.0  # inches: the text width of a page
 DPI = 200
 
-# Symbols differ as well as colours, so that a print without colour can be read.
-MARKERS = ("o", "s", "D", "^", "P", "X", "p", "*")
+# Symbols differ as well as colours, so that a print without colour can be read; seven of them
+# beside eight colours, so that no two of many primes share both.
+MARKERS = ("o", "s", "D", "^", "P", "X", "*")
 CREST = LinearSegmentedColormap.from_list("crest", [COLOURS[f"crest_{i}"] for i in range(6)])
 
 STYLE: dict[Any, Any] = {
