@@ -148,7 +148,7 @@ def serving(settings: Settings, ours: socket.socket) -> Iterator[Serving]:
 
 
 def ask(address: str, suite: Suite) -> dict[str, Any]:
-    """The crossing of the suite's first prime, over HTTP; null with a reason where there is none."""
+    """The crossing of the suite's first prime, over HTTP; null with a reason where it is not."""
     import httpx
 
     prime = suite.runs()[0].data.prime
