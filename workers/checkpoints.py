@@ -82,7 +82,11 @@ class CheckpointStore:
     def save(
         self, key: str, epoch: int, fingerprint: str, state: State, extra: Mapping[str, Any]
     ) -> None:
-        """Publish atomically, then drop all but the last two."""
+        """Publish atomically, then drop all but the last two, and what training will not meet.
+
+        Later ones that cannot be used, damaged or of another engine, would otherwise count as
+        the last two of a run that had to start over, and leave it without any.
+        """
         header = {"key": key, "epoch": epoch, "fingerprint": fingerprint, "extra": dict(extra)}
         members: dict[str, NDArray[Any]] = {
             **state,
@@ -95,8 +99,12 @@ class CheckpointStore:
         path = self._path(key, epoch)
         path.parent.mkdir(parents=True, exist_ok=True)
         _write_atomically(path, b"".join([_VERSION, digest, b"\n", payload]))
-        for old in self._present(key)[_KEPT:]:
-            self._path(key, old).unlink(missing_ok=True)
+        present = self._present(key)
+        later = [other for other in present if other > epoch]
+        usable = set(self.epochs(key, fingerprint)) if later else set()
+        outdated = [other for other in present if other <= epoch][_KEPT:]
+        for other in [*outdated, *(other for other in later if other not in usable)]:
+            self._path(key, other).unlink(missing_ok=True)
 
     def delete(self, key: str) -> None:
         """Forget the run: it has finished."""

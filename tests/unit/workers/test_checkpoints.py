@@ -47,6 +47,25 @@ def test_checkpoints_of_another_engine_are_not_offered(tmp_path: Path) -> None:
     assert store.epochs("cd" * 32, PRINT) == []
 
 
+def test_a_run_that_started_over_keeps_its_own_beside_later_ones_it_cannot_use(
+    tmp_path: Path,
+) -> None:
+    store = saved(tmp_path, 90, 100)
+    for file in files(tmp_path):
+        file.write_bytes(file.read_bytes()[:-1])
+    store.save(KEY, 5, PRINT, STATE, {})
+    assert store.epochs(KEY, PRINT) == [5]
+    store.save(KEY, 10, "engine 2", STATE, {})
+    store.save(KEY, 7, PRINT, STATE, {})
+    assert store.epochs(KEY, PRINT) == [7, 5]
+
+
+def test_a_late_writer_does_not_take_away_what_a_later_owner_saved(tmp_path: Path) -> None:
+    store = saved(tmp_path, 20, 30)
+    store.save(KEY, 10, PRINT, STATE, {})
+    assert store.epochs(KEY, PRINT)[:2] == [30, 20]
+
+
 @given(st.data())
 @settings(max_examples=40, deadline=None)
 def test_a_damaged_file_is_refused_and_the_one_before_is_used(
