@@ -102,6 +102,8 @@ def tune_bundles(
                 storage_path=storage,
                 verbose=0,
                 failure_config=tune.FailureConfig(max_failures=RETRIES),
+                # Runs have checkpoints of their own; a trial that cannot save would be failed.
+                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
                 callbacks=[outcomes],
                 log_to_file=False,
             ),
