@@ -5,16 +5,21 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg2
 import psycopg2.errors
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 
+from service.errors import DatabaseError
+
 log = logging.getLogger(__name__)
 
 FIRST_WAIT, LONGEST_WAIT = 0.05, 5.0  # seconds between tries
+GIVE_UP_SECONDS = 600.0
+
+Found = TypeVar("Found")
 
 
 class LastingConnection:
@@ -56,6 +61,29 @@ class LastingConnection:
         if self._connection is not None:
             self._connection.invalidate()
             self._connection = None
+
+
+def lasting(work: Callable[[], Found], give_up_seconds: float = GIVE_UP_SECONDS) -> Found:
+    """What the work on an engine returns; it is done again while the server may come back.
+
+    Work may be done twice when only its answer was lost, so it must bear that.
+    """
+    pause = FIRST_WAIT
+    deadline = time.monotonic() + give_up_seconds
+    while True:
+        try:
+            return work()
+        except DBAPIError as error:
+            if not may_pass(error.orig):
+                raise
+            said = first_line(error.orig)
+            if time.monotonic() > deadline:
+                raise DatabaseError(
+                    f"the database has been away for {give_up_seconds:g} s: {said}"
+                ) from error
+            log.warning("database: %s; trying again in %.2f s", said, pause)
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_WAIT)
 
 
 def may_pass(error: BaseException | None) -> bool:

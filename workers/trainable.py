@@ -23,6 +23,7 @@ from sqlalchemy import text
 from db.abandoning import abandon
 from db.claims import Claim, claim
 from db.engine import connect
+from db.lasting import lasting
 from db.recorder import Recorder
 from db.registering import spec_from_json
 from service.errors import ConfigurationError, DatabaseError
@@ -86,7 +87,7 @@ class BundleTrainable(tune.Trainable):
             database = self._connected()
             if self._fresh:
                 # An earlier try of this bundle is over, or Ray would not have begun another.
-                abandon(database, f"{self._name}@")
+                lasting(lambda: abandon(database, f"{self._name}@"))
                 self._fresh = False
             seconds = self._train(database, self._stacks.pop(0))
         except (DatabaseError, ConfigurationError) as problem:
@@ -104,7 +105,7 @@ class BundleTrainable(tune.Trainable):
 
     def _train(self, database: Database, ids: Sequence[int]) -> float:
         """Train the open runs among these; returns the seconds spent in training."""
-        specs = open_specs(database, ids)
+        specs = lasting(lambda: open_specs(database, ids))
         seconds = 0.0
         for part in self._parts(specs):
             claims = self._claimed(database, part)
@@ -131,7 +132,8 @@ class BundleTrainable(tune.Trainable):
             for run_id, spec in specs.items()
         }
         owner = f"{self._name}@{socket.gethostname()}:{os.getpid()}"
-        return claim(database, list(specs), owner, orders.lease_seconds, usable)
+        # A claim whose answer was lost is not found free again: the sweep gives it to another.
+        return lasting(lambda: claim(database, list(specs), owner, orders.lease_seconds, usable))
 
     def _train_claims(self, database: Database, claims: Sequence[Claim]) -> float:
         orders = self._orders
