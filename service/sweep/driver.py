@@ -16,6 +16,7 @@ from sqlalchemy import Engine, text
 
 from db.abandoning import abandon, give_up
 from db.claims import expire
+from db.lasting import lasting
 from service.errors import SweepError
 from service.settings import Settings
 from service.sweep.job import Job, SweepOptions, SweepReport
@@ -40,6 +41,8 @@ MOVED = """
 SELECT count(*) FILTER (WHERE state IN ('done', 'failed')) AS closed, sum(last_epoch) AS epochs
 FROM runs WHERE id = ANY(:ids)
 """
+
+CLOSED = "SELECT id FROM runs WHERE id = ANY(:ids) AND closed_at IS NOT NULL"
 
 
 class Sweep:
@@ -68,10 +71,10 @@ class Sweep:
         """Train until every selected run is closed or in the hands of another sweep."""
         split: list[Bundle] = []
         fruitless = 0
-        before = self._moved()
+        before = lasting(self._moved)
         try:
             while fruitless < FRUITLESS_ROUNDS:
-                expire(self.engine)
+                lasting(lambda: expire(self.engine))
                 bundles = [*split, *self._plan(split)]
                 if not bundles:
                     if self._others_have_ended(progress):
@@ -79,7 +82,7 @@ class Sweep:
                     return self._finish()
                 now, split = bundles[:MAX_BUNDLES], split[MAX_BUNDLES:]
                 outcomes = self._train(now)
-                after = self._moved()
+                after = lasting(self._moved)
                 if after == before and len(outcomes.crashed) == len(now) >= SYSTEMIC_BUNDLES:
                     reason = next(iter(outcomes.crashed.values()))
                     raise SweepError(f"all {len(now)} bundles crashed at once: {reason}")
@@ -95,11 +98,9 @@ class Sweep:
     def _plan(self, split: Sequence[Bundle]) -> list[Bundle]:
         apart = {run.id for bundle in split for run in bundle.runs}
         ids = [run_id for run_id in self.job.runs if run_id not in apart]
-        chosen = stored_runs(
-            self.engine,
-            self.job.registered.suite_id,
-            [self.job.runs[run_id].spec for run_id in ids],
-        )
+        specs = [self.job.runs[run_id].spec for run_id in ids]
+        suite_id = self.job.registered.suite_id
+        chosen = lasting(lambda: stored_runs(self.engine, suite_id, specs))
         cost = learnt_cost(chosen)
         pending = [
             Pending(run.id, run.spec)
@@ -126,7 +127,7 @@ class Sweep:
         self.report.bundles += len(bundles)
         self.report.training_seconds += outcomes.training_seconds
         self.report.bundle_seconds += outcomes.bundle_seconds
-        abandon(self.engine, self.name)
+        lasting(lambda: abandon(self.engine, self.name))
         if outcomes.refused:
             raise SweepError("; ".join(sorted(outcomes.refused)))
         return outcomes
@@ -145,28 +146,28 @@ class Sweep:
                 smaller += halves(bundle)
                 continue
             (run,) = bundle.runs
-            give_up(self.engine, [run.id], f"crashed: {reason}")
+            self._give_up(run.id, f"crashed: {reason}")
             progress.say(f"run {run.id} crashes its worker: {reason}")
         return smaller
+
+    def _give_up(self, run_id: int, reason: str) -> None:
+        lasting(lambda: give_up(self.engine, [run_id], reason))
 
     def _still_open(self, bundle: Bundle) -> Bundle | None:
         """The bundle without the runs that ended before the crash."""
         ids = [run.id for run in bundle.runs]
+        return bundle.without(lasting(lambda: self._closed(ids)))
+
+    def _closed(self, ids: list[int]) -> set[int]:
         with self.engine.connect() as connection:
-            closed = set(
-                connection.scalars(
-                    text("SELECT id FROM runs WHERE id = ANY(:ids) AND closed_at IS NOT NULL"),
-                    {"ids": ids},
-                )
-            )
-        return bundle.without(closed)
+            return set(connection.scalars(text(CLOSED), {"ids": ids}))
 
     def _others_have_ended(self, progress: SweepProgress) -> bool:
         """Wait for leases of other sweeps; True when a run became free.
 
         A lease that is renewed belongs to a living worker: its runs are left to it.
         """
-        held = self._leases()
+        held = lasting(self._leases)
         if not held:
             return False
         left = max(left for left, _ in held.values())
@@ -174,7 +175,7 @@ class Sweep:
         deadline = time.monotonic() + left + 1.0
         while time.monotonic() < deadline:
             time.sleep(0.5)
-            now = self._leases()
+            now = lasting(self._leases)
             if any(
                 run_id in now and now[run_id][1] != until for run_id, (_, until) in held.items()
             ):
@@ -182,7 +183,7 @@ class Sweep:
                 return False
             if not now:
                 break
-        return bool(expire(self.engine)) or not self._leases()
+        return bool(lasting(lambda: expire(self.engine))) or not lasting(self._leases)
 
     def _leases(self) -> dict[int, tuple[float, object]]:
         with self.engine.connect() as connection:
