@@ -4,6 +4,10 @@ GroktimeError
 ├── InputError            a value given by the user is not accepted
 │   ├── SuiteError        a suite file or name is wrong
 │   └── AnalysisError     a question the data cannot be asked as put
+│       └── Refusal       names parameter, value and what is accepted (service.answers.refusals)
+│           ├── Unknown   what was named does not exist
+│           ├── Ambiguous several settings match; lists the values to choose from
+│           └── NotEnough the runs this needs have not been trained yet
 ├── ConfigurationError    a setting, device or tool is missing or unsafe
 ├── DatabaseError         the results database cannot be used
 │   ├── SchemaError       its schema is older or newer than this code
@@ -12,7 +16,8 @@ GroktimeError
 │   ├── CheckpointError   a checkpoint is corrupt or of another engine
 │   └── StackError        runs that cannot share one stack were put into one
 ├── FencedError           another attempt owns the run now; stop writing
-└── SweepError            the cluster cannot run what was asked
+├── SweepError            the cluster cannot run what was asked
+└── Refused               the API refused a client's question (api.client)
 """
 
 from __future__ import annotations

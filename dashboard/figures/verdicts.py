@@ -200,7 +200,7 @@ def _sufficiency_verdict(name: str, small: bool) -> tuple[str, Tone]:
         return (
             ("The crossing explains the onset better than a constant.", "good")
             if small
-            else ("The crossing does not beat a constant.", "warn")
+            else ("The crossing is not shown to beat a constant.", "warn")
         )
     for pair, what in ADDED_TO.items():
         if pair in name:

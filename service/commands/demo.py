@@ -81,7 +81,7 @@ def database() -> Iterator[Engine]:
     from db import embedded
 
     settings = get_settings()
-    ours = settings.database_url is None and not embedded.is_running(settings.home)
+    ours = settings.embedded and not embedded.is_running(settings.home)
     try:
         _, engine = ready_database()
         try:

@@ -226,7 +226,10 @@ def status(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
-    """Cells × seeds of a suite: done, running, stale, failed, censored; speed and time left."""
+    """Cells × seeds of a suite: done, running, stale, failed, censored; speed and time left.
+
+    Example: groktime status mini
+    """
     from db.engine import connect
     from service.answers.coverage import coverage
     from service.answers.reading import read_suite, read_suites, reading

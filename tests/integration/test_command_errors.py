@@ -1,0 +1,53 @@
+"""Whatever is wrong, the command says it in one line and ends with code 2."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+def groktime(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "service.cli", *arguments],
+        env={**os.environ, **variables},
+        text=True,
+        capture_output=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "variables", "says"),
+    [
+        (["suite", "show", "nowhere"], {}, "nowhere"),
+        (["sweep", "demo", "--kind", "fast"], {}, "capacity, speed, grok"),
+        (["db", "url"], {"GROKTIME_HOME": "relative"}, "GROKTIME_HOME"),
+        (["db", "url"], {"GROKTIME_PORT": "99999"}, "GROKTIME_PORT"),
+        (
+            ["status"],
+            {"GROKTIME_DATABASE_URL": "postgresql://u:hunter2@127.0.0.1:1/x"},
+            "cannot be reached",
+        ),
+        (["status"], {"GROKTIME_DATABASE_URL": "mysql://u:hunter2@h/x"}, "postgresql://"),
+    ],
+)
+def test_a_mistake_is_told_in_one_line(
+    arguments: list[str], variables: dict[str, str], says: str
+) -> None:
+    result = groktime(*arguments, **variables)
+    assert result.returncode == 2
+    assert says in result.stderr
+    assert "Traceback" not in result.stderr
+    assert "hunter2" not in result.stderr
+    assert result.stderr.startswith("groktime: ")
+    assert result.stderr.count("\n") == 1
+
+
+def test_every_command_explains_itself() -> None:
+    for command in ("sweep", "submit", "status", "train", "serve", "report", "verify", "demo"):
+        shown = groktime(command, "--help")
+        assert shown.returncode == 0
+        assert f"groktime {command}" in shown.stdout.replace("\n", " ")
