@@ -125,6 +125,7 @@ class Sweep:
             Resources(self.options.gpus_per_bundle, self.options.workers),
         )
         self.report.bundles += len(bundles)
+        self.report.retried += outcomes.retried
         self.report.training_seconds += outcomes.training_seconds
         self.report.bundle_seconds += outcomes.bundle_seconds
         lasting(lambda: abandon(self.engine, self.name))

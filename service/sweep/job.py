@@ -58,6 +58,7 @@ class SweepReport:
     failed: dict[int, str] = field(default_factory=dict)
     left_to_others: int = 0
     bundles: int = 0
+    retried: int = 0
     training_seconds: float = 0.0
     bundle_seconds: float = 0.0
 

@@ -35,6 +35,7 @@ class Outcomes(tune.Callback):
 
     crashed: dict[int, str] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
+    retried: int = 0
     training_seconds: float = 0.0
     bundle_seconds: float = 0.0
 
@@ -45,6 +46,11 @@ class Outcomes(tune.Callback):
         self.bundle_seconds += result.get("time_this_iter_s", 0.0)
         if result.get("refused"):
             self.refused.add(result["refused"])
+
+    def on_trial_recover(
+        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
+    ) -> None:
+        self.retried += 1
 
     def on_trial_error(
         self, iteration: int, trials: list[Trial], trial: Trial, **info: Any

@@ -20,7 +20,7 @@ positions: none
 primes: [23]
 seeds: [1, 2]
 settings: {batch_size: 64}
-stop: {max_epochs: 400, train: 1.0}
+stop: {max_epochs: 1500, train: 1.0}
 speed:
   widths: [16, 20]
 """
@@ -75,7 +75,8 @@ def test_after_a_killed_driver_the_next_sweep_goes_on(
     commands: Commands, database: Database, suite_file: str, environment: dict[str, str]
 ) -> None:
     process = commands.start("sweep", suite_file, **environment)
-    wait_until(lambda: scalar(database, TRAINING))
+    checkpoints = Path(environment["GROKTIME_CHECKPOINTS"])
+    wait_until(lambda: list(checkpoints.rglob("*.checkpoint")))
     os.kill(process.pid, signal.SIGKILL)
     wait_until(lambda: not commands.left_behind())
     kept = scalar(database, "SELECT sum(last_epoch) FROM runs")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,9 +50,7 @@ def free_ports(count: int) -> list[int]:
 def head(commands: Commands, database: Database, tmp_path: Path) -> Head:
     token = tmp_path / "token"
     client = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
-    ray = ("ray",)
-    commands.run("get-auth-token", "--generate", program=ray, **client)
-    assert token.stat().st_size >= 32
+    token.write_text(secrets.token_hex(32))
     port, jobs = free_ports(2)
     settings = settings_environment(
         database_url=database.url, checkpoints=tmp_path / "checkpoints", home=tmp_path
@@ -60,7 +59,7 @@ def head(commands: Commands, database: Database, tmp_path: Path) -> Head:
         *("start", "--head", "--block", "--num-cpus", "2", "--port", str(port)),
         *("--node-ip-address", "127.0.0.1", "--object-store-memory", "100000000"),
         *("--dashboard-host", "127.0.0.1", "--dashboard-port", str(jobs)),
-        program=ray,
+        program=("ray",),
         **client,
         **settings,
     )
@@ -73,6 +72,9 @@ def head(commands: Commands, database: Database, tmp_path: Path) -> Head:
             return False
 
     wait_until(up)
+    # The dashboard answers before the agent that starts jobs is there.
+    nothing = ("job", "submit", "--address", address, "--", "true")
+    wait_until(lambda: commands.run(*nothing, program=("ray",), **client)[0] == 0)
     return Head(address, client)
 
 

@@ -127,7 +127,7 @@ def test_a_sweep_trains_every_run_and_the_next_one_trains_nothing(
     suite = suite_of(TINY)
     _, report, told = sweep(suite)
     assert report.trained == 16
-    assert report.failed == {}
+    assert (report.failed, report.retried) == ({}, 0)
     assert "16/16 runs" in told
     assert set(states(database).values()) == {"done"}
     assert scalar(database, "SELECT count(*) FROM curve") == scalar(
