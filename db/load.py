@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psycopg2
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
@@ -21,8 +22,10 @@ import pyarrow.parquet as pq
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
+from db.check import CHECKS
 from db.curve_rows import COLUMNS
 from db.dump_file import CURVE, MANIFEST, RUNS, damage_is_refused, opened
+from db.lasting import first_line
 from db.migrating import known_revisions
 from db.registering import REGISTRATION_LOCK, spec_from_json
 from db.schema import SPEC_COLUMNS, Run
@@ -92,8 +95,15 @@ INCOMPLETE = """
 SELECT l.line FROM loading l JOIN runs r ON r.id = l.run_id
 LEFT JOIN curve c ON c.run_id = r.id
 GROUP BY l.line, r.id HAVING count(c.epoch) > r.last_epoch OR max(c.epoch) <> r.last_epoch
-    OR (NOT r.thinned AND count(c.epoch) <> r.last_epoch) LIMIT 1
+    OR min(c.epoch) < 1 OR (NOT r.thinned AND count(c.epoch) <> r.last_epoch) LIMIT 1
 """
+
+# What `groktime db check` would find at fault afterwards is not let in.
+UNSOUND = " UNION ".join(
+    f"SELECT line FROM loading WHERE run_id IN ({CHECKS[name][1]} "
+    f"AND {run} IN (SELECT run_id FROM loading))"
+    for name, run in (("unsummarised", "id"), ("passages", "r.id"))
+)
 
 
 @dataclass(frozen=True)
@@ -114,8 +124,8 @@ def load_dump(engine: Engine, path: Path) -> Loaded:
         try:
             with engine.begin() as connection:
                 return _merge(connection, archive, manifest, path)
-        except DBAPIError as error:
-            said = str(error.orig).splitlines()[0]
+        except (DBAPIError, psycopg2.Error) as error:  # COPY's errors come from the driver
+            said = first_line(error.orig if isinstance(error, DBAPIError) else error)
             raise DumpError(f"{path} was not loaded, nothing was changed: {said}") from error
 
 
@@ -148,6 +158,11 @@ def _merge(
     bad = connection.scalar(text(INCOMPLETE))
     if bad is not None:
         raise DumpError(f"{path}: the curve of its run {bad} has gaps; nothing was changed")
+    bad = connection.scalar(text(f"SELECT min(line) FROM ({UNSOUND}) unsound"))
+    if bad is not None:
+        raise DumpError(
+            f"{path}: the summary of its run {bad} is not that of its curve; nothing was changed"
+        )
     linked = connection.execute(text(LINK), {"suite": suite_id}).rowcount
     if linked or taken:
         _raise_revisions(connection, suite_id)

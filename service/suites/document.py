@@ -74,8 +74,9 @@ def parse(text: str, source: str) -> Document:
     """Parse one suite file; `source` is how messages call it."""
     if len(text.encode()) > MAX_BYTES:
         raise SuiteError(f"{source}: larger than {MAX_BYTES // 1024} KB; a suite is a small file")
-    loader = _Loader(text)
+    loader = None
     try:
+        loader = _Loader(text)  # refuses characters that no text has
         _refuse_anchors(text, source)
         root = loader.get_single_node()
         if root is None:
@@ -85,7 +86,8 @@ def parse(text: str, source: str) -> Document:
     except yaml.YAMLError as problem:
         raise SuiteError(_yaml_message(problem, source)) from None
     finally:
-        loader.dispose()
+        if loader is not None:
+            loader.dispose()
     return Document(source, content, lines)
 
 
@@ -108,7 +110,7 @@ def _refuse_anchors(text: str, source: str) -> None:
 
 def _yaml_message(problem: yaml.YAMLError, source: str) -> str:
     mark = getattr(problem, "problem_mark", None)
-    what = getattr(problem, "problem", None) or str(problem)
+    what = getattr(problem, "problem", None) or getattr(problem, "reason", None) or str(problem)
     where = source if mark is None else f"{source}, line {mark.line + 1}"
     return f"{where}: not valid YAML: {' '.join(str(what).split())}"
 
