@@ -14,6 +14,7 @@ import json
 import os
 import shutil
 import tempfile
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,12 +73,18 @@ class CheckpointStore:
         digest, _, payload = rest.partition(b"\n")
         if hashlib.sha256(payload).hexdigest().encode() != digest:
             raise CheckpointError(f"checkpoint {path} is corrupt: its checksum differs")
-        with np.load(io.BytesIO(payload), allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-        header = json.loads(arrays.pop(_HEADER).tobytes())
-        if (header["key"], header["epoch"]) != (key, epoch):
+        try:
+            with np.load(io.BytesIO(payload), allow_pickle=False) as archive:
+                arrays = {name: archive[name] for name in archive.files}
+            header = json.loads(arrays.pop(_HEADER).tobytes())
+            found = Checkpoint(
+                header["key"], header["epoch"], header["fingerprint"], arrays, header["extra"]
+            )
+        except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+            raise CheckpointError(f"checkpoint {path} holds no state: {error}") from error
+        if (found.key, found.epoch) != (key, epoch):
             raise CheckpointError(f"checkpoint {path} belongs to another run or epoch")
-        return Checkpoint(key, epoch, header["fingerprint"], arrays, header["extra"])
+        return found
 
     def save(
         self, key: str, epoch: int, fingerprint: str, state: State, extra: Mapping[str, Any]
