@@ -1,0 +1,436 @@
+"""The faults. Each breaks one thing in a trial, at the place its name says, and mends it again.
+
+A fault returns the runs and attempts it hit, or None when its moment did not come (the suite
+ended first). Places inside a flush, a closing or a checkpoint's write are found from outside:
+by locks that stop a worker there, and by the temporary file of a write.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import resource
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from chaos.trial import Held, Trial
+from fixtures.commands import wait_until
+from sqlalchemy import text
+
+Hit = frozenset[tuple[int, int]]  # runs and their attempts
+Fault = Callable[[Trial, random.Random], Hit | None]
+
+PATIENCE_SECONDS = 300.0  # for a moment to come, on a machine with other work
+OUTAGE_SECONDS = (0.5, 3.0)
+
+BLOCKED_COPIES = """
+SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+    AND wait_event_type = 'Lock' AND query LIKE 'COPY curve%'
+"""
+BLOCKED_CLOSINGS = """
+SELECT query FROM pg_stat_activity WHERE datname = current_database()
+    AND wait_event_type = 'Lock' AND query ~ '^\\s*UPDATE attempts SET state'
+"""
+DROP_OTHERS = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = :name AND pid <> pg_backend_pid()
+"""
+
+
+def all_of(held: list[Held]) -> Hit:
+    return frozenset((one.run, one.attempt) for one in held)
+
+
+def of_worker(trial: Trial, pid: int) -> Hit:
+    """Runs in the hands of this process."""
+    return all_of([held for held in trial.held() if held.pid == pid])
+
+
+def await_training(trial: Trial, *, epochs: int = 1) -> list[Held]:
+    """Runs that have got somewhere; empty when there is nothing left to train."""
+    found: list[Held] = []
+
+    def ready() -> bool:
+        found[:] = [held for held in trial.held() if held.epoch >= epochs]
+        return bool(found) or is_over(trial)
+
+    with contextlib.suppress(AssertionError):
+        wait_until(ready, PATIENCE_SECONDS)
+    return found
+
+
+def is_over(trial: Trial) -> bool:
+    """Whether nothing is being trained, nor going to be without another sweep."""
+    if not trial.living():
+        return True
+    return trial.begun() and not trial.open_runs()
+
+
+def pause(rng: random.Random) -> None:
+    """Let an outage last."""
+    time.sleep(rng.uniform(*OUTAGE_SECONDS))
+
+
+def end_process(pid: int) -> None:
+    """kill -9, until it is gone."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    with contextlib.suppress(psutil.Error):
+        # Not our child: Ray reaps it.
+        wait_until(lambda: not _runs(pid), 60)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+# Workers.
+
+
+def kill_worker(trial: Trial, rng: random.Random) -> Hit | None:
+    """At whatever it is doing, most likely in the middle of an epoch."""
+    held = await_training(trial)
+    if not held:
+        return None
+    time.sleep(rng.uniform(0, 1))  # any moment
+    pid = rng.choice(held).pid
+    hit = of_worker(trial, pid)
+    end_process(pid)
+    return hit or None
+
+
+@contextlib.contextmanager
+def locked(trial: Trial, table: str) -> Iterator[None]:
+    """Hold a table so that it can be read but not written.
+
+    Look at who waits from another connection: a transaction sees its first look over and over.
+    """
+    with trial.database.engine.begin() as connection:
+        connection.execute(text(f"LOCK TABLE {table} IN SHARE MODE"))
+        yield
+
+
+def kill_in_flush(trial: Trial, rng: random.Random) -> Hit | None:
+    """After last_epoch was moved and before its rows are in: both are one transaction."""
+    if not await_training(trial):
+        return None
+    with locked(trial, "curve"):
+        caught: list[Held] = []
+
+        def stuck() -> bool:
+            held = trial.held()
+            blocked = trial.scalar(BLOCKED_COPIES)
+            caught[:] = held
+            # With all of them stuck, whichever is killed is killed there.
+            return 0 < len({one.pid for one in held}) <= blocked or is_over(trial)
+
+        try:
+            wait_until(stuck, PATIENCE_SECONDS)
+        except AssertionError:
+            return None
+        if not caught or is_over(trial):
+            return None
+        pid = rng.choice(caught).pid
+        end_process(pid)
+    return all_of([one for one in caught if one.pid == pid])
+
+
+def kill_in_closing(trial: Trial, rng: random.Random) -> Hit | None:
+    """After the run's summary was written and before its attempt is ended and committed."""
+    if not await_training(trial):
+        return None
+    with locked(trial, "attempts"):
+
+        def stuck() -> str | None:
+            found: str | None = trial.scalar(BLOCKED_CLOSINGS)
+            return found or ("over" if is_over(trial) else None)
+
+        try:
+            statement = wait_until(stuck, PATIENCE_SECONDS)
+        except AssertionError:
+            return None
+        named = re.search(r"WHERE run_id = (\d+) AND", statement)
+        closing = [one for one in trial.held() if named and one.run == int(named[1])]
+        if not closing:
+            return None
+        hit = of_worker(trial, closing[0].pid)
+        end_process(closing[0].pid)
+    return hit
+
+
+def kill_in_checkpoint(trial: Trial, rng: random.Random) -> Hit | None:
+    """While a checkpoint's temporary file exists: it is never taken for a checkpoint."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline and not is_over(trial):
+        held = {one.key: one for one in trial.held()}
+        seen = _writing(trial.checkpoints, list(held), time.monotonic() + 1.0)
+        if seen is None:
+            continue
+        pid = held[seen.parent.name].pid
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
+            if seen.exists():
+                hit = of_worker(trial, pid)
+                end_process(pid)
+                return hit
+            os.kill(pid, signal.SIGCONT)
+    return None
+
+
+def _writing(checkpoints: Path, keys: list[str], until: float) -> Path | None:
+    """A file in the middle of its write, looked for without rest."""
+    folders = [checkpoints / key[:2] / key for key in keys]
+    while time.monotonic() < until:
+        for folder in folders:
+            with contextlib.suppress(FileNotFoundError):
+                for entry in os.scandir(folder):
+                    if entry.name.startswith(".writing-"):
+                        return Path(entry.path)
+    return None
+
+
+def freeze_worker(trial: Trial, rng: random.Random) -> Hit | None:
+    """SIGSTOP past the lease while a second sweep takes over, then wake it: it is fenced."""
+    held = await_training(trial)
+    if not held:
+        return None
+    pid = rng.choice(held).pid
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGSTOP)
+    hit = of_worker(trial, pid)
+    try:
+        if not hit:
+            return None
+        if len(trial.living()) < 2:
+            trial.sweep()
+        with contextlib.suppress(AssertionError):
+            wait_until(lambda: _taken_over(trial, hit) or not _runs(pid), PATIENCE_SECONDS)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+    return hit
+
+
+def _taken_over(trial: Trial, hit: Hit) -> bool:
+    """Whether no run of these is running under the same attempt any more."""
+    return not hit & all_of(trial.held())
+
+
+def starve_worker(trial: Trial, rng: random.Random) -> Hit | None:
+    """Out of memory: the worker may not grow by another byte."""
+    held = await_training(trial)
+    if not held:
+        return None
+    pid = rng.choice(held).pid
+    hit = of_worker(trial, pid)
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        process.rlimit(resource.RLIMIT_AS, (process.memory_info().rss, resource.RLIM_INFINITY))
+    return hit or None
+
+
+# Checkpoints.
+
+
+def damage_checkpoints(trial: Trial, rng: random.Random, *, truncate: bool) -> Hit | None:
+    """Spoil the newest checkpoint of every run of a worker, and kill the worker."""
+    held = [one for one in await_training(trial, epochs=50)]
+    if not held:
+        return None
+    pid = rng.choice(held).pid
+    hit = of_worker(trial, pid)
+    keys = [one.key for one in trial.held() if one.pid == pid]
+    end_process(pid)
+    for key in keys:
+        files = sorted((trial.checkpoints / key[:2] / key).glob("*.checkpoint"))
+        if files:
+            content = bytearray(files[-1].read_bytes())
+            place = rng.randrange(len(content))
+            if truncate:
+                content = content[:place]
+            else:
+                content[place] ^= 1 << rng.randrange(8)
+            files[-1].write_bytes(content)
+    return hit or None
+
+
+def corrupt_checkpoint(trial: Trial, rng: random.Random) -> Hit | None:
+    return damage_checkpoints(trial, rng, truncate=False)
+
+
+def truncate_checkpoint(trial: Trial, rng: random.Random) -> Hit | None:
+    return damage_checkpoints(trial, rng, truncate=True)
+
+
+# Ray.
+
+
+def kill_node(trial: Trial, rng: random.Random) -> Hit | None:
+    """Kill a raylet with all its workers, and let another node join."""
+    held = await_training(trial)
+    if not held:
+        return None
+    nodes = trial.ground.nodes
+    node = rng.choice(nodes.workers)
+    inside = {child.pid for child in psutil.Process(node.pid).children(recursive=True)}
+    hit = all_of([one for one in trial.held() if one.pid in inside])
+    nodes.kill(node)
+    nodes.join()
+    return hit
+
+
+def skewed_node(trial: Trial, rng: random.Random) -> Hit | None:
+    """Replace a node by one whose clock is an hour or a day off, into the past or the future."""
+    if not await_training(trial):
+        return None
+    nodes = trial.ground.nodes
+    node = rng.choice(nodes.workers)
+    inside = {child.pid for child in psutil.Process(node.pid).children(recursive=True)}
+    hit = all_of([one for one in trial.held() if one.pid in inside])
+    nodes.kill(node)
+    nodes.join(skew_seconds=rng.choice([-86_400, -3_600, 3_600, 86_400]))
+    return hit
+
+
+def kill_driver(trial: Trial, rng: random.Random) -> Hit | None:
+    """Kill the driver, and start the sweep again."""
+    held = await_training(trial)
+    living = trial.living()
+    if not held or not living:
+        return None
+    driver = rng.choice(living)
+    hit = all_of(trial.held())
+    driver.kill()
+    driver.wait()
+    trial.sweep()
+    return hit
+
+
+def second_driver(trial: Trial, rng: random.Random) -> Hit | None:
+    """Two sweeps of one suite at once."""
+    held = await_training(trial)
+    if not held or len(trial.living()) > 2:
+        return None
+    trial.sweep()
+    return all_of(held)
+
+
+def terminate_driver(trial: Trial, rng: random.Random) -> Hit | None:
+    """SIGTERM, then SIGKILL after three seconds: what `ray job stop` does to a sweep."""
+    held = await_training(trial)
+    living = trial.living()
+    if not held or not living:
+        return None
+    driver = rng.choice(living)
+    driver.terminate()
+    with contextlib.suppress(AssertionError):
+        wait_until(lambda: driver.poll() is not None, 3.0)
+    driver.kill()
+    driver.wait()
+    trial.sweep()
+    return all_of(held)
+
+
+# Postgres.
+
+
+def restart_postgres(trial: Trial, rng: random.Random, how: signal.Signals) -> Hit | None:
+    held = await_training(trial)
+    if not held:
+        return None
+    postgres = trial.ground.postgres
+    postgres.end(how)
+    pause(rng)
+    postgres.start()
+    return all_of(held)
+
+
+def restart_fast(trial: Trial, rng: random.Random) -> Hit | None:
+    return restart_postgres(trial, rng, signal.SIGINT)
+
+
+def restart_immediate(trial: Trial, rng: random.Random) -> Hit | None:
+    return restart_postgres(trial, rng, signal.SIGQUIT)
+
+
+def drop_connections(trial: Trial, rng: random.Random) -> Hit | None:
+    held = await_training(trial)
+    if not held:
+        return None
+    _drop(trial)
+    return all_of(held)
+
+
+def _drop(trial: Trial) -> None:
+    with trial.ground.postgres.server.admin.connect() as connection:
+        connection.execute(text(DROP_OTHERS), {"name": trial.database.name})
+
+
+def slow_postgres(trial: Trial, rng: random.Random) -> Hit | None:
+    """Every commit waits a tenth of a second for the disk, for a while."""
+    held = await_training(trial)
+    if not held:
+        return None
+    server = trial.ground.postgres.server
+    server.execute("ALTER SYSTEM SET commit_siblings = 0")
+    server.execute("ALTER SYSTEM SET commit_delay = 100000")
+    server.execute("SELECT pg_reload_conf()")
+    pause(rng)
+    server.execute("ALTER SYSTEM RESET ALL")
+    server.execute("SELECT pg_reload_conf()")
+    return all_of(held)
+
+
+def refuse_writes(trial: Trial, rng: random.Random) -> Hit | None:
+    """The database is read-only for every new connection, and the old ones are dropped."""
+    held = await_training(trial)
+    if not held:
+        return None
+    server, name = trial.ground.postgres.server, trial.database.name
+    server.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    _drop(trial)
+    pause(rng)
+    server.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
+    # Connections made meanwhile would stay read-only.
+    _drop(trial)
+    return all_of(held)
+
+
+@dataclass(frozen=True)
+class Named:
+    """A fault and what the table calls it."""
+
+    name: str
+    inject: Fault
+
+
+FAULTS = [
+    Named("worker killed at any moment", kill_worker),
+    Named("worker killed in a flush", kill_in_flush),
+    Named("worker killed in closing a run", kill_in_closing),
+    Named("worker killed in a checkpoint's write", kill_in_checkpoint),
+    Named("worker frozen past its lease, then woken", freeze_worker),
+    Named("worker out of memory", starve_worker),
+    Named("newest checkpoints corrupted, worker killed", corrupt_checkpoint),
+    Named("newest checkpoints truncated, worker killed", truncate_checkpoint),
+    Named("node killed, another joins", kill_node),
+    Named("node replaced by one with a wrong clock", skewed_node),
+    Named("driver killed, sweep started again", kill_driver),
+    Named("two drivers at once", second_driver),
+    Named("driver terminated, then killed", terminate_driver),
+    Named("Postgres restarted, fast", restart_fast),
+    Named("Postgres restarted, immediate", restart_immediate),
+    Named("connections dropped", drop_connections),
+    Named("Postgres slow", slow_postgres),
+    Named("Postgres refuses writes", refuse_writes),
+]
+BY_FUNCTION = {fault.inject: fault for fault in FAULTS}

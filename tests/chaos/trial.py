@@ -1,0 +1,192 @@
+"""One suite trained on a database of its own while things are broken."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from chaos.ground import TEMPLATE, Ground
+from fixtures.commands import settings_environment
+from fixtures.database import Database, scratch_database
+from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
+
+from db.claims import reopen
+
+LEASE_SECONDS = 5
+CHECKPOINT_SECONDS = 0.5
+PRIME = 23
+
+# Half of the runs diverge at once, among stack mates that do not.
+SUITE = """\
+description: runs of a few seconds, some of which diverge
+positions: none
+primes: [{prime}]
+seeds: {{from: 1, to: {seeds}}}
+settings: {{batch_size: 64}}
+axes: {{lr: [1e-3, 1e30]}}
+stop: {{max_epochs: {epochs}}}
+speed:
+  widths: [8, 12, 16]
+grok:
+  widths: [8, 12, 16]
+"""
+
+HELD = """
+SELECT id, attempt, owner, key, last_epoch FROM runs WHERE state = 'running' ORDER BY id
+"""
+
+OPEN = "SELECT count(*) FROM runs WHERE closed_at IS NULL"
+GIVEN_UP = "SELECT id, reason FROM runs WHERE state = 'failed' AND reason <> 'diverged'"
+# What a sweep may say of a run whose worker was killed or starved on purpose.
+DELIBERATE = re.compile(r"crashed: .*(died|killed|Memory|memory|alloc|resource)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Held:
+    """A run in the hands of a worker of this machine."""
+
+    run: int
+    attempt: int
+    owner: str
+    key: str
+    epoch: int
+
+    @property
+    def pid(self) -> int:
+        return int(self.owner.rpartition(":")[2])
+
+
+@dataclass
+class Trial:
+    """A database, a suite, and the sweeps that train it."""
+
+    ground: Ground
+    database: Database
+    folder: Path
+    suite: str
+    sweeps: list[subprocess.Popen[str]] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)  # what sweeps that ended have printed
+    given_up: dict[int, str] = field(default_factory=dict)  # runs a sweep took for guilty
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder / "checkpoints"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return dict(
+            settings_environment(
+                database_url=self.database.url,
+                checkpoints=self.checkpoints,
+                checkpoint_seconds=CHECKPOINT_SECONDS,
+                lease_seconds=LEASE_SECONDS,
+                home=self.folder,
+                default_suite="chaos",
+            )
+        )
+
+    def sweep(self) -> subprocess.Popen[str]:
+        """Start another driver on the suite."""
+        process = self.ground.commands.start(
+            "sweep", self.suite, "--address", self.ground.nodes.address, **self.environment
+        )
+        self.sweeps.append(process)
+        return process
+
+    def living(self) -> list[subprocess.Popen[str]]:
+        """Drivers that are still at it; the words of the others are kept."""
+        alive = []
+        for process in self.sweeps:
+            if process.poll() is None:
+                alive.append(process)
+            else:
+                assert process.stdout is not None
+                self.said.append(process.stdout.read())
+                process.stdout.close()
+        self.sweeps = alive
+        return alive
+
+    def held(self) -> list[Held]:
+        """Runs being trained; none while the server is away or none lives."""
+        try:
+            with self.database.engine.connect() as connection:
+                rows = connection.execute(text(HELD)).all()
+        except OperationalError:
+            return []
+        found = [Held(row.id, row.attempt, row.owner, row.key, row.last_epoch) for row in rows]
+        return [held for held in found if is_alive(held.pid)]
+
+    def scalar(self, query: str) -> Any:
+        with self.database.engine.connect() as connection:
+            return connection.scalar(text(query))
+
+    def open_runs(self) -> int:
+        """Runs not closed; registered ones only."""
+        count: int = self.scalar(OPEN)
+        return count
+
+    def begun(self) -> bool:
+        """Whether the suite is registered."""
+        return bool(self.scalar("SELECT count(*) FROM runs"))
+
+    def end(self, seconds: float = 600.0) -> None:
+        """Sweep until every run is closed, whatever has become of the drivers."""
+        deadline = time.monotonic() + seconds
+        while True:
+            if time.monotonic() > deadline:
+                raise AssertionError("the suite never ended:\n" + "\n".join(self.said))
+            living = self.living()
+            if living:
+                try:
+                    living[0].wait(0.2)
+                except subprocess.TimeoutExpired:
+                    continue
+            elif self.begun() and not self.open_runs():
+                blamed = self._blamed()
+                if not blamed:
+                    return
+                self.given_up.update(blamed)
+                reopen(self.database.engine, list(blamed))
+            else:
+                self.sweep()
+
+    def _blamed(self) -> dict[int, str]:
+        with self.database.engine.connect() as connection:
+            rows = connection.execute(text(GIVEN_UP)).all()
+        blamed = {row.id: row.reason for row in rows}
+        false = {run: why for run, why in blamed.items() if not DELIBERATE.match(why)}
+        assert not false, f"runs failed for no true reason: {false}"
+        return blamed
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process lives on this machine."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@contextmanager
+def trial(ground: Ground, folder: Path, *, epochs: int, seeds: int = 3) -> Iterator[Trial]:
+    """A fresh database with nothing trained; drivers left over are killed at the end."""
+    folder.mkdir(parents=True)
+    suite = folder / "chaos.yaml"
+    suite.write_text(SUITE.format(prime=PRIME, epochs=epochs, seeds=seeds))
+    with scratch_database(ground.postgres.server, TEMPLATE) as database:
+        made = Trial(ground, database, folder, str(suite))
+        try:
+            yield made
+        finally:
+            for process in made.living():
+                process.kill()
+                process.wait()
