@@ -73,13 +73,7 @@ def demo(clone: dict[str, str]) -> subprocess.CompletedProcess[str]:
 def test_demo_interrupted_at_once_leaves_no_process_behind(clone: dict[str, str]) -> None:
     command = [f"{clone['CLONE']}/scripts/demo", "--check"]
     with subprocess.Popen(
-        command,
-        env=clone,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        # A job in the background ignores Ctrl-C, and so would its children.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        command, env=clone, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as started:
         assert started.stderr is not None
         for line in started.stderr:
