@@ -51,7 +51,7 @@ def head(commands: Commands, database: Database, tmp_path: Path) -> Head:
     token = tmp_path / "token"
     client = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
     token.write_text(secrets.token_hex(32))
-    port, jobs = free_ports(2)
+    port, jobs, agent = free_ports(3)
     settings = settings_environment(
         database_url=database.url, checkpoints=tmp_path / "checkpoints", home=tmp_path
     )
@@ -59,6 +59,7 @@ def head(commands: Commands, database: Database, tmp_path: Path) -> Head:
         *("start", "--head", "--block", "--num-cpus", "2", "--port", str(port)),
         *("--node-ip-address", "127.0.0.1", "--object-store-memory", "100000000"),
         *("--dashboard-host", "127.0.0.1", "--dashboard-port", str(jobs)),
+        *("--dashboard-agent-listen-port", str(agent)),
         program=("ray",),
         **client,
         **settings,
