@@ -28,8 +28,8 @@ from chaos.shared_memory import left_in_shared_memory, shared_memory
 from chaos.table import Injection, Table
 from chaos.trial import Trial, trial
 
-EPOCHS = 6000
-SEEDS = 8
+EPOCHS = 4000
+SEEDS = 4
 MEAN_SECONDS = 3.0  # between faults
 
 

@@ -11,7 +11,6 @@ import contextlib
 import os
 import random
 import re
-import resource
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from chaos.ground import WORKER_CPUS
 from chaos.trial import Held, Trial
 from fixtures.commands import wait_until
 from sqlalchemy import text
@@ -212,6 +212,9 @@ def freeze_worker(trial: Trial, rng: random.Random) -> Hit | None:
             return None
         if len(trial.living()) < 2:
             trial.sweep()
+        nodes = trial.ground.nodes
+        if len(nodes.workers) <= WORKER_CPUS:
+            nodes.join()  # the frozen worker keeps its CPU, and the second sweep needs one
         with contextlib.suppress(AssertionError):
             wait_until(lambda: _taken_over(trial, hit) or not _runs(pid), PATIENCE_SECONDS)
     finally:
@@ -223,19 +226,6 @@ def freeze_worker(trial: Trial, rng: random.Random) -> Hit | None:
 def _taken_over(trial: Trial, hit: Hit) -> bool:
     """Whether no run of these is running under the same attempt any more."""
     return not hit & all_of(trial.held())
-
-
-def starve_worker(trial: Trial, rng: random.Random) -> Hit | None:
-    """Out of memory: the worker may not grow by another byte."""
-    held = await_training(trial)
-    if not held:
-        return None
-    pid = rng.choice(held).pid
-    hit = of_worker(trial, pid)
-    with contextlib.suppress(psutil.Error):
-        process = psutil.Process(pid)
-        process.rlimit(resource.RLIMIT_AS, (process.memory_info().rss, resource.RLIM_INFINITY))
-    return hit or None
 
 
 # Checkpoints.
@@ -419,7 +409,6 @@ FAULTS = [
     Named("worker killed in closing a run", kill_in_closing),
     Named("worker killed in a checkpoint's write", kill_in_checkpoint),
     Named("worker frozen past its lease, then woken", freeze_worker),
-    Named("worker out of memory", starve_worker),
     Named("newest checkpoints corrupted, worker killed", corrupt_checkpoint),
     Named("newest checkpoints truncated, worker killed", truncate_checkpoint),
     Named("node killed, another joins", kill_node),
