@@ -19,8 +19,8 @@ description: many small stacks
 positions: none
 primes: [17, 19, 23]
 seeds: [1, 2]
-settings: {batch_size: 64}
-stop: {max_epochs: 1500, train: 1.0}
+settings: {batch_size: 64, dropout: 0.6}  # never fits, so it trains to the cap
+stop: {max_epochs: 30000, train: 1.0}
 speed:
   widths: [8, 12, 16, 20]
 """
@@ -67,7 +67,7 @@ def nodes() -> Iterator[Any]:
     cluster.shutdown()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 def test_work_spreads_over_nodes_and_goes_on_when_one_dies_and_another_joins(
     nodes: Any,
