@@ -19,7 +19,12 @@ def redact(text: str) -> str:
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    return {name: value for name, value in vars(record).items() if name not in _STANDARD}
+    """What the caller gave as extra; names with an underscore are libraries' own, such as Ray's."""
+    return {
+        name: value
+        for name, value in vars(record).items()
+        if name not in _STANDARD and not name.startswith("_")
+    }
 
 
 class TextFormatter(logging.Formatter):
