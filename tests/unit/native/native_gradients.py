@@ -32,10 +32,24 @@ def native_gradients(
 
 
 def autograd_gradients(
-    spec: RunSpec, batch: NDArray[np.int64], epoch: int, step: int, precision: torch.dtype
+    spec: RunSpec,
+    batch: NDArray[np.int64],
+    epoch: int,
+    step: int,
+    precision: torch.dtype,
+    nudge: int | None = None,
 ) -> Gradients:
+    """With `nudge` (a seed) every weight is moved by one rounding of single precision, up or down."""
     network = Oracle(spec).to(precision)
-    weights = {name: torch.from_numpy(value) for name, value in initial_weights(spec).items()}
+    initial = initial_weights(spec)
+    if nudge is not None:
+        rng = np.random.default_rng(nudge)
+        ulp = float(np.finfo(np.float32).eps)
+        initial = {
+            name: value * (1.0 + ulp * rng.choice([-1.0, 1.0], value.shape))
+            for name, value in initial.items()
+        }
+    weights = {name: torch.from_numpy(value) for name, value in initial.items()}
     network.load_state_dict(weights)
     data = make_dataset(spec)
     masks = None
@@ -55,19 +69,20 @@ def largest_deviation(
 ) -> float:
     """The largest error of any gradient, relative to the largest entry of its tensor.
 
-    Exact is autograd in double precision. Where terms cancel, single precision cannot do better:
-    ten times the error that autograd makes in single precision is forgiven, and a tensor whose
-    gradient is under a hundredth of the largest one's is held to that hundredth.
+    Exact is autograd in double precision. Where terms cancel (narrow networks, above all) no
+    calculation in single precision does better than the gradient moves when its inputs are
+    rounded: ten times that is forgiven, taken from autograd in single precision and from exact
+    gradients at weights moved by one rounding, five samples since one alone says little.
     """
     loss, ours = native_gradients(spec, batch, 3, 1, engine)
     exact_loss, exact = autograd_gradients(spec, batch, 3, 1, torch.float64)
-    _, single = autograd_gradients(spec, batch, 3, 1, torch.float32)
+    rounded = [autograd_gradients(spec, batch, 3, 1, torch.float32)[1]]
+    rounded += [autograd_gradients(spec, batch, 3, 1, torch.float64, n)[1] for n in range(4)]
     assert ours.keys() == exact.keys()
     worst = abs(loss / exact_loss - 1)
-    largest = max(np.abs(expected).max() for expected in exact.values())
     for name, expected in exact.items():
-        scale = np.abs(expected).max() + 0.01 * largest
-        unavoidable = 10 * np.abs(single[name] - expected).max()
+        scale = np.abs(expected).max() + 1e-7
+        unavoidable = 10 * max(np.abs(other[name] - expected).max() for other in rounded)
         error = np.abs(ours[name] - expected).max() - unavoidable
         worst = max(worst, float(error / scale))
     return worst

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from native_gradients import largest_deviation
+from native_gradients import autograd_gradients, largest_deviation, native_gradients
 from worker_runs import make_run
 
 from service.spec import ModularData, PermutationData, RandomData, RunSpec, ShuffledData
 
 TOLERANCE = 1e-5
-# Seen up to 3e-5 at depth 3 and 4, where autograd in single precision does far better; the cause
-# is not known, and width 4 at depth 4 with scaled weights has been seen at 5e-5.
-TOLERANCE_OF_WIDTH_TWO = 1e-4
 
 
 @st.composite
@@ -45,11 +43,41 @@ def batches(draw: st.DrawFn) -> tuple[RunSpec, np.ndarray]:
 
 
 @given(batches())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_gradients_equal_autograd_at_every_shape(case: tuple[RunSpec, np.ndarray]) -> None:
-    spec, batch = case
-    tolerance = TOLERANCE_OF_WIDTH_TWO if spec.model.width == 2 else TOLERANCE
-    assert largest_deviation(spec, batch) < tolerance
+    assert largest_deviation(*case) < TOLERANCE
+
+
+@pytest.mark.parametrize(("width", "depth", "dropout"), [(4, 4, 0.5), (2, 3, 0.0), (20, 2, 0.2)])
+def test_rounding_errors_are_spread_as_those_of_autograd(
+    width: int, depth: int, dropout: float
+) -> None:
+    """Where the gradient is ill-conditioned one case says little; many seeds say whether our
+    arithmetic loses more digits than PyTorch's in the same precision does."""
+    errors: dict[str, list[float]] = {"native": [], "autograd": []}
+    for seed in range(60):
+        spec = make_run(
+            data=RandomData(prime=23, n=252),
+            width=width,
+            depth=depth,
+            dropout=dropout,
+            init_scale=1.5,
+            seed=seed,
+            batch_size=512,
+        )
+        batch = np.random.default_rng(seed).permutation(252)[:54]
+        _, exact = autograd_gradients(spec, batch, 3, 1, torch.float64)
+        found = {
+            "native": native_gradients(spec, batch, 3, 1)[1],
+            "autograd": autograd_gradients(spec, batch, 3, 1, torch.float32)[1],
+        }
+        for who, gradients in found.items():
+            errors[who].append(
+                max(np.abs(gradients[n] - e).max() / np.abs(e).max() for n, e in exact.items())
+            )
+    for share in (0.5, 0.9):
+        ours, theirs = (np.quantile(errors[who], share) for who in ("native", "autograd"))
+        assert ours < 2 * theirs, f"{share:.0%} of errors: {ours:.1e} against {theirs:.1e}"
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
