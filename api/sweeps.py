@@ -53,6 +53,7 @@ class SweepFilters(Body):
     prime: list[Annotated[int, Field(ge=2, le=MAX_PRIME)]] = Some
     kind: list[Kind] = Some
     width: list[Annotated[int, Field(ge=2, le=MAX_WIDTH)]] = Some
+    seed: list[Annotated[int, Field(ge=0, lt=2**63)]] = Some
 
 
 class SweepResources(Body):
@@ -89,7 +90,7 @@ class SweepRequest(Body):
     def arguments(self) -> list[str]:
         """The options of `groktime sweep`."""
         options: list[str] = []
-        for name in ("prime", "kind", "width"):
+        for name in ("prime", "kind", "width", "seed"):
             for value in getattr(self.filters, name):
                 options += [f"--{name}", str(value)]
         if self.resources.gpus_per_bundle:

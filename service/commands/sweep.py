@@ -32,6 +32,7 @@ Kinds = Annotated[
     list[str] | None, typer.Option("--kind", help="Only these kinds: capacity, speed, grok.")
 ]
 Widths = Annotated[list[int] | None, typer.Option("--width", help="Only these widths.")]
+Seeds = Annotated[list[int] | None, typer.Option("--seed", help="Only these seeds.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Train at most this many runs.")]
 Gpus = Annotated[
     float, typer.Option("--gpus-per-bundle", min=0.0, help="GPUs of one bundle, such as 0.25.")
@@ -48,6 +49,7 @@ def sweep(
     prime: Primes = None,
     kind: Kinds = None,
     width: Widths = None,
+    seed: Seeds = None,
     address: Annotated[
         str | None, typer.Option(help="Ray cluster to join; default: start one here.")
     ] = None,
@@ -75,7 +77,7 @@ def sweep(
 
     loaded = load_suite(suite)
     options = SweepOptions(
-        Selection(prime or (), checked_kinds(kind), width or ()),
+        Selection(prime or (), checked_kinds(kind), width or (), seed or ()),
         limit,
         gpus_per_bundle,
         workers,
@@ -171,6 +173,7 @@ def submit(
     prime: Primes = None,
     kind: Kinds = None,
     width: Widths = None,
+    seed: Seeds = None,
     address: Annotated[
         str | None, typer.Option(help="Jobs address of the cluster, http://HOST:8265.")
     ] = None,
@@ -197,9 +200,10 @@ def submit(
     settings = get_settings()
     where = address or settings.ray_jobs_address
     arguments: list[str] = []
-    for name, values in (("--prime", prime), ("--kind", checked_kinds(kind)), ("--width", width)):
+    filters = {"prime": prime, "kind": checked_kinds(kind), "width": width, "seed": seed}
+    for name, values in filters.items():
         for value in values or ():
-            arguments += [name, str(value)]
+            arguments += [f"--{name}", str(value)]
     if gpus_per_bundle:
         arguments += ["--gpus-per-bundle", f"{gpus_per_bundle:g}"]
     for name, number in (("--limit", limit), ("--workers", workers)):

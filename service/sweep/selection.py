@@ -27,6 +27,7 @@ class Selection:
     primes: Collection[int] = ()
     kinds: Collection[Kind] = ()
     widths: Collection[int] = ()
+    seeds: Collection[int] = ()
 
     def chosen(self, runs: Sequence[RunSpec]) -> list[RunSpec]:
         """The runs that pass; a value that no run has is refused with those there are."""
@@ -34,6 +35,7 @@ class Selection:
             "prime": ({run.data.prime for run in runs}, self.primes),
             "kind": ({run.kind for run in runs}, self.kinds),
             "width": ({run.model.width for run in runs}, self.widths),
+            "seed": ({run.seed for run in runs}, self.seeds),
         }
         for name, (there, asked) in columns.items():
             for value in asked:
@@ -46,9 +48,10 @@ class Selection:
             if (not self.primes or run.data.prime in self.primes)
             and (not self.kinds or run.kind in self.kinds)
             and (not self.widths or run.model.width in self.widths)
+            and (not self.seeds or run.seed in self.seeds)
         ]
         if not kept:
-            raise InputError("the suite has no run that passes all of --prime, --kind and --width")
+            raise InputError(f"the suite has no run that passes all of --{', --'.join(columns)}")
         return kept
 
 
