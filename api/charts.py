@@ -13,7 +13,7 @@ from api.problems import ApiError
 from api.queries import AXES, MAX_INTEGER, LawQuery, fraction_window
 from dashboard.figures.capacity import capacity_curves_figure, capacity_fit_figure
 from dashboard.figures.coverage import coverage_figure
-from dashboard.figures.curves import curves_figure
+from dashboard.figures.curves import Shown, curves_figure
 from dashboard.figures.delay import delay_figure
 from dashboard.figures.memorisation import (
     memorisation_capacity_figure,
@@ -30,6 +30,8 @@ from service.answers.curves import run_curve
 from service.answers.delay import delay_of
 from service.answers.law import law
 from service.answers.question import Question, put
+from service.answers.reading import read_suite
+from service.answers.reference import suite_reference
 from service.answers.regimes import regimes_of
 from service.answers.speeds import speeds_of
 from service.spec import Kind
@@ -86,17 +88,34 @@ def _delay(connection: Connection, question: Question, _query: ChartQuery) -> Fi
     )
 
 
+def _onset(connection: Connection, question: Question, _query: ChartQuery) -> Figure:
+    answer = cell_tests(connection, question)
+    suite = read_suite(connection, answer.suite)
+    return prediction_figure(answer, suite_reference(connection, suite))
+
+
+def _residual(connection: Connection, question: Question, query: ChartQuery) -> Figure:
+    answer = cell_tests(connection, question)
+    suite = read_suite(connection, answer.suite)
+    return residual_figure(answer, query.axis, suite_reference(connection, suite))
+
+
 def _coverage(connection: Connection, question: Question, query: ChartQuery) -> Figure:
     suite, _ = put(connection, question)
     return coverage_figure(coverage(connection, suite), query.kind)
 
 
-def _curves(connection: Connection, _question: Question, query: ChartQuery) -> Figure:
+def _curves(connection: Connection, question: Question, query: ChartQuery) -> Figure:
     if not query.run:
         raise ApiError(
             422, "run: name one run or more", parameter="run", accepted="ids that /runs lists"
         )
-    return curves_figure([run_curve(connection, run, points=query.points) for run in query.run])
+    shown = None
+    if question.suite is not None:
+        suite = read_suite(connection, question.suite)
+        shown = Shown(suite.name, suite.revision)
+    curves = [run_curve(connection, run, points=query.points) for run in query.run]
+    return curves_figure(curves, shown)
 
 
 CHARTS: dict[str, Chart] = {
@@ -109,8 +128,8 @@ CHARTS: dict[str, Chart] = {
     "memorisation_inverse": Chart(
         lambda c, q, asked: memorisation_capacity_figure(law(c, q, fraction_window(asked)))
     ),
-    "onset": Chart(lambda c, q, _: prediction_figure(cell_tests(c, q))),
-    "residual": Chart(lambda c, q, asked: residual_figure(cell_tests(c, q), asked.axis)),
+    "onset": Chart(_onset),
+    "residual": Chart(_residual),
     "curves": Chart(_curves, by_revision=False),
     "coverage": Chart(_coverage, by_revision=False),
 }

@@ -72,7 +72,7 @@ async def get_suites(request: Request, query: Annotated[FormatQuery, Query()]) -
 
     found = await anyio.to_thread.run_sync(read)
     if wants_csv(request, query):
-        rows = [tables.flat(suite, without=["analysis"]) for suite in found]
+        rows = [tables.flat(suite, without=["analysis", "recorded"]) for suite in found]
         return Response(tables.as_csv(rows), media_type="text/csv; charset=utf-8")
     return Response(as_json(SuiteList(items=found)), media_type="application/json")
 

@@ -191,12 +191,14 @@ def _readings(answer: CapacityAnswer) -> list[Reading]:
                 "role": "ink",
             }
         )
+    several = len(answer.p_mem) > len({threshold.prime for threshold in answer.p_mem})
     for threshold in answer.p_mem[:12]:
+        which = f" of {threshold.n_train:,} examples" if several else ""
         found.append(
             {
-                "term": f"P_mem at p = {threshold.prime}",
+                "term": f"P_mem at p = {threshold.prime}{which}",
                 "value": people(threshold.p_mem),
-                "detail": f"K_mem {people(threshold.k_mem)} bits, n {threshold.n_train:,}",
+                "detail": f"K_mem {people(threshold.k_mem)} bits, n = {threshold.n_train:,}",
                 "role": "p_mem",
             }
         )

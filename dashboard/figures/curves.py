@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from dashboard.figures.caption import Meta, Note
 from dashboard.figures.theme import (
@@ -24,7 +25,15 @@ DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 GUIDES = (0.99,)
 
 
-def curves_figure(curves: Sequence[RunCurve]) -> Figure:
+@dataclass(frozen=True)
+class Shown:
+    """The suite whose runs are looked at."""
+
+    suite: str
+    revision: int
+
+
+def curves_figure(curves: Sequence[RunCurve], shown: Shown | None = None) -> Figure:
     """Training accuracy (left) and validation accuracy (right) over log epochs.
 
     Runs are coloured by width on the crest scale; seeds of one width differ by their dash.
@@ -50,7 +59,7 @@ def curves_figure(curves: Sequence[RunCurve]) -> Figure:
     epochs = log_axis("epoch", 0.95, max(last, 10) * 1.05)
     accuracy = linear_axis("", range=[-0.02, 1.04], tickformat=".0%")
     frame = layout(
-        _meta(curves),
+        _meta(curves, shown),
         xaxis=epochs | {"domain": split},
         yaxis=accuracy | {"title": _title("training accuracy (online)")},
         shapes=[_guide("x domain", "y"), *([_guide("x2 domain", "y2")] if validated else [])],
@@ -133,15 +142,15 @@ def _title(text: str) -> dict[str, object]:
     return {"text": text, "font": {"size": 13, "color": COLOURS["muted"]}, "standoff": 12}
 
 
-def _meta(curves: Sequence[RunCurve]) -> Meta:
+def _meta(curves: Sequence[RunCurve], shown: Shown | None) -> Meta:
     notes: list[Note] = []
     thinned = sum(c.sampled for c in curves)
     if thinned:
         notes.append(
             {
                 "tone": "plain",
-                "text": f"{count(thinned, 'curve')} thinned for drawing, evenly in log epoch; "
-                "the CSV of a run has every epoch.",
+                "text": f"{count(thinned, 'curve')} drawn with fewer epochs, even in log epoch; "
+                "the CSV of a run has every epoch that is kept.",
             }
         )
     open_runs = [c for c in curves if c.run.state not in ("done", "failed")]
@@ -161,10 +170,11 @@ def _meta(curves: Sequence[RunCurve]) -> Meta:
         f"{', '.join(map(str, widths))}.",
         "caption": " · ".join(
             [
+                *([f"suite {shown.suite}", f"revision {shown.revision}"] if shown else []),
                 f"n = {count(len(curves), 'run')}",
                 f"p = {', '.join(map(str, primes))}",
                 f"d = {', '.join(map(str, widths))}",
-                "training accuracy on the online clock, validation after the epoch",
+                "as recorded: training on the online clock, validation after the epoch",
                 f"{people(epochs)} epochs recorded",
                 f"runs {', '.join(str(c.run.id) for c in curves[:12])}",
             ]
@@ -177,7 +187,7 @@ def _meta(curves: Sequence[RunCurve]) -> Meta:
                 "route": f"/runs/{c.run.id}/curve",
                 "without": ["run", "points"],
             }
-            for c in curves[:8]
+            for c in curves
         ],
     }
     if not curves:

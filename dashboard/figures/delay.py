@@ -43,8 +43,7 @@ def delay_figure(
     speed_points = (*speeds.t_mem, *speeds.t_gen)
     widths = sorted({p.width for p in delay.points} | {p.width for p in speed_points})
     low, high = span([p.params for p in delay.points] + [p.params for p in speed_points])
-    times = [s.value or s.last for p in speed_points for s in p.values]
-    t_low, t_high = span(times, margin=0.08)
+    t_low, t_high = span([t for p in speed_points for t in watched(p)], margin=0.08)
     data = [
         *_speed_traces("T_gen", "gen", speeds.t_gen, crossing),
         *_speed_traces("T_mem", "mem", speeds.t_mem, crossing),
@@ -83,16 +82,17 @@ def _speed_traces(
         return []
     centre = [p.mean_reached if crossing.method == "paper" else p.median for p in points]
     params = [p.params for p in points]
-    seeds = [[s.last if s.value is None else s.value for s in p.values] for p in points]
-    fastest, slowest = [min(s) for s in seeds], [max(s) for s in seeds]
+    banded = [(p.params, watched(p)) for p in points if watched(p)]
+    ends = [(x, max(times)) for x, times in banded]
+    ends += [(x, min(times)) for x, times in reversed(banded)]
     label = f"{name[0]}<sub>{name[2:]}</sub>"
     shared = {"yaxis": "y2", "legendgroup": name}
     band_trace: Trace = {
         "type": "scatter",
         "mode": "lines",
         "name": f"{label} fastest to slowest seed",
-        "x": params + params[::-1],
-        "y": slowest + fastest[::-1],
+        "x": [x for x, _ in ends],
+        "y": [y for _, y in ends],
         "fill": "toself",
         "fillcolor": COLOURS[f"{role}_band"],
         "line": {"width": 0},
@@ -116,7 +116,25 @@ def _speed_traces(
         "<extra></extra>",
         **shared,
     }
-    return [band_trace, curve, *_open_ends(label, role, points, centre, shared)]
+    return [
+        band_trace,
+        curve,
+        *_open_ends(label, role, points, centre, shared),
+        *_diverged(label, role, points, shared),
+    ]
+
+
+def watched(point: SpeedPoint) -> list[float]:
+    """Times of the seeds: first passages, and last epochs of those that were watched in vain.
+
+    A diverged run ended early without being slow or fast, so it has no time here.
+    """
+    return [s.last if s.value is None else s.value for s in point.values if not s.diverged]
+
+
+def _top(points: Sequence[SpeedPoint]) -> float:
+    """Where marks stand that have no time of their own: at the longest anything was watched."""
+    return max((t for p in points for t in watched(p)), default=max(p.horizon for p in points))
 
 
 def _open_ends(
@@ -127,7 +145,7 @@ def _open_ends(
     shared: dict[str, Any],
 ) -> list[Trace]:
     """Arrows where the centre lies above the last epoch trained: not reached, never a value."""
-    unreached = [p for p, c in zip(points, centre, strict=True) if c is None and p.values]
+    unreached = [p for p, c in zip(points, centre, strict=True) if c is None and watched(p)]
     if not unreached:
         return []
     return [
@@ -136,12 +154,36 @@ def _open_ends(
             "mode": "markers",
             "name": f"{label} not reached",
             "x": [p.params for p in unreached],
-            "y": [max(s.last for s in p.values) for p in unreached],
+            "y": [max(watched(p)) for p in unreached],
             "marker": {"symbol": "arrow-up", "size": 9, "color": COLOURS[role]},
             "customdata": [[p.width, p.reached, p.seeds] for p in unreached],
             "hovertemplate": f"{label} above %{{y:,.0f}}: not reached<br>P %{{x:,}} · "
             "d %{customdata[0]}<br>%{customdata[1]} of %{customdata[2]} seeds reached it"
             "<extra></extra>",
+            "showlegend": False,
+            **shared,
+        }
+    ]
+
+
+def _diverged(
+    label: str, role: str, points: Sequence[SpeedPoint], shared: dict[str, Any]
+) -> list[Trace]:
+    """A cross at widths where a seed's loss became infinite: counted as never reached."""
+    lost = [p for p in points if p.diverged]
+    if not lost:
+        return []
+    return [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": f"{label} diverged",
+            "x": [p.params for p in lost],
+            "y": [_top(points)] * len(lost),
+            "marker": {"symbol": "x-thin-open", "size": 8, "color": COLOURS[role]},
+            "customdata": [[p.width, p.diverged, p.seeds] for p in lost],
+            "hovertemplate": f"{label}: %{{customdata[1]}} of %{{customdata[2]}} seeds diverged"
+            "<br>P %{x:,} · d %{customdata[0]}<extra></extra>",
             "showlegend": False,
             **shared,
         }

@@ -8,14 +8,13 @@ from collections.abc import Sequence
 from dashboard.figures.caption import Meta, Note, Reading, bits_text, setting_text
 from dashboard.figures.theme import (
     COLOURS,
-    SERIES,
-    SYMBOLS,
     Figure,
     Trace,
     figure,
     layout,
     linear_axis,
     log_axis,
+    series_look,
     span,
 )
 from dashboard.numbers import count, interval, p_value, percent
@@ -32,20 +31,21 @@ DASHES = {"exponential": "solid", "power": "dash", "stretched": "dot"}
 
 
 def memorisation_capacity_figure(answer: LawAnswer) -> Figure:
-    """T_mem against 1/(C·P): one curve a prime, because larger datasets take longer."""
-    inverse = [1 / (answer.c_model.value * p.params) for p in answer.points]
-    low, high = span(inverse)
-    data = [
-        _points_trace(
-            prime,
-            i,
-            [1 / (answer.c_model.value * p.params) for p in _of(answer, prime)],
-            _of(answer, prime),
-            answer.units,
-            joined=True,
+    """T_mem against 1/(C·P): one curve a prime, because larger datasets take longer.
+
+    Each prime's own exponential law is drawn over the part of the window that was measured.
+    """
+    low, high = span([1 / (answer.c_model.value * p.params) for p in answer.points])
+    fits = {fit.prime: fit for fit in answer.per_prime}
+    data: list[Trace] = []
+    for i, prime in enumerate(answer.primes):
+        points = _of(answer, prime)
+        inverse = [1 / (answer.c_model.value * p.params) for p in points]
+        data.append(
+            _points_trace(prime, i, inverse, points, answer.units, joined=prime not in fits)
         )
-        for i, prime in enumerate(answer.primes)
-    ]
+        if prime in fits and points:
+            data.append(_prime_line(fits[prime], i, inverse, points, answer.window))
     frame = layout(
         _meta(
             answer,
@@ -101,6 +101,30 @@ def memorisation_fraction_figure(answer: LawAnswer) -> Figure:
     return figure(data, frame)
 
 
+def _prime_line(
+    fit: Fit,
+    index: int,
+    inverse: Sequence[float],
+    points: Sequence[LawPoint],
+    window: tuple[float, float],
+) -> Trace:
+    """One prime's law, turned from f to 1/(C·P) by its K_mem, which is f·C·P of any point."""
+    k_mem = points[0].fraction / inverse[0]
+    low = max(window[0], min(p.fraction for p in points))
+    high = min(window[1], max(p.fraction for p in points))
+    grid = [low + (high - low) * i / (LINE_POINTS - 1) for i in range(LINE_POINTS)]
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": f"fit of p = {fit.prime}",
+        "showlegend": False,
+        "x": [f / k_mem for f in grid],
+        "y": [law_value(fit, f) for f in grid],
+        "line": {"color": series_look(index)[0], "width": 1.5},
+        "hovertemplate": f"p = {fit.prime}: {fit.b:,.3g}·e<sup>{fit.a:.3g} f</sup><extra></extra>",
+    }
+
+
 def _of(answer: LawAnswer, prime: int) -> list[LawPoint]:
     return sorted((p for p in answer.points if p.prime == prime), key=lambda p: p.fraction)
 
@@ -114,7 +138,7 @@ def _points_trace(
     *,
     joined: bool,
 ) -> Trace:
-    colour, symbol = SERIES[index % len(SERIES)], SYMBOLS[index % len(SYMBOLS)]
+    colour, symbol = series_look(index)
     return {
         "type": "scatter",
         "mode": "lines+markers" if joined else "markers",
@@ -126,7 +150,7 @@ def _points_trace(
             "color": colour,
             "symbol": symbol,
             "size": 7,
-            "opacity": [1.0 if p.fitted else 0.45 for p in points] if not joined else 1.0,
+            "opacity": [1.0 if p.fitted else 0.45 for p in points],
         },
         "customdata": [[p.width, p.params, p.fraction] for p in points],
         "hovertemplate": f"T<sub>mem</sub> %{{y:,.0f}} {units}<br>p = {prime} · "

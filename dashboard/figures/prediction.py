@@ -4,36 +4,56 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TypedDict
 
 from dashboard.figures.caption import Meta, Note, Reading, axis_name, setting_text
 from dashboard.figures.theme import (
     COLOURS,
     CREST,
-    SERIES,
-    SYMBOLS,
     Figure,
     Trace,
     figure,
     layout,
     linear_axis,
     log_axis,
+    series_look,
     span,
 )
 from dashboard.figures.verdicts import Row, table
 from dashboard.numbers import count, dex, percent
-from service.answers.cell_tests import CellRow, TestsAnswer
+from service.answers.cell_tests import CellRow, SettingRow, TestsAnswer
 from service.answers.making import SettingValue
+from service.answers.reference import Reference
+
+
+class SettingWords(TypedDict):
+    """One row of the within-setting table, with the paper's row where it printed one."""
+
+    setting: str
+    n: str
+    median: str
+    std: str
+    verdict: str
+    paper: str
+
+
+class Printed(TypedDict):
+    """How the paper's column is headed, and whose numbers it holds."""
+
+    column: str
+    note: str
 
 
 class PredictionMeta(Meta):
-    """Also carries the tests table and the axes that residuals can be shown against."""
+    """Also carries both tables and the axes that residuals can be shown against."""
 
     tests: Sequence[Row]
-    settings: Sequence[dict[str, object]]
+    settings: Sequence[SettingWords]
     axes: Sequence[str]
+    paper: Printed | None
 
 
-def prediction_figure(answer: TestsAnswer) -> Figure:
+def prediction_figure(answer: TestsAnswer, reference: Reference | None = None) -> Figure:
     """P_onset against P_cross with both intervals and the line y = x, coloured by setting."""
     cells = [c for c in answer.cells if c.p_cross and c.p_onset]
     values = [v for c in cells for v in (c.p_cross, c.p_onset) if v]
@@ -42,7 +62,7 @@ def prediction_figure(answer: TestsAnswer) -> Figure:
     data: list[Trace] = [_diagonal(low, high)]
     data += [_cells_trace(name, i, group) for i, (name, group) in enumerate(groups.items())]
     frame = layout(
-        _meta(answer, "Predicted and empirical onset of grokking", _summary(answer)),
+        _meta(answer, reference, "Predicted and empirical onset of grokking", _summary(answer)),
         xaxis=log_axis("predicted: P<sub>cross</sub>", low, high),
         yaxis=log_axis("empirical: P<sub>onset</sub>", low, high),
         margin={"l": 70, "r": 20, "t": 12, "b": 96},
@@ -50,8 +70,13 @@ def prediction_figure(answer: TestsAnswer) -> Figure:
     return figure(data, frame)
 
 
-def residual_figure(answer: TestsAnswer, axis: str = "prime") -> Figure:
-    """log10(P_onset / P_cross) of every cell against the prime or any swept axis."""
+def residual_figure(
+    answer: TestsAnswer, axis: str = "prime", reference: Reference | None = None
+) -> Figure:
+    """log10(P_onset / P_cross) of every cell against the prime or any swept axis.
+
+    Against the prime the residuals that the paper printed stand beside ours.
+    """
     cells = [c for c in answer.cells if c.residual is not None]
     values = [axis_value(c, axis) for c in cells]
     numeric = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
@@ -84,13 +109,17 @@ def residual_figure(answer: TestsAnswer, axis: str = "prime") -> Figure:
             "<extra></extra>",
         }
     ]
+    if axis == "prime" and reference is not None:
+        data += _printed_residuals(reference, {c.prime for c in cells})
     x_axis = (
         log_axis(name, *span([float(v) for v in values if isinstance(v, int | float)]))
         if wide
         else linear_axis(name, type="linear" if numeric else "category", tickformat="")
     )
     frame = layout(
-        _meta(answer, f"Residual against {name}", f"Residual of each cell against {name}.")
+        _meta(
+            answer, reference, f"Residual against {name}", f"Residual of each cell against {name}."
+        )
         | {"notes": []},  # they stand above the chart beside it
         xaxis=x_axis,
         yaxis=linear_axis("log₁₀(P<sub>onset</sub> / P<sub>cross</sub>)", tickformat="+.2f"),
@@ -110,6 +139,24 @@ def residual_figure(answer: TestsAnswer, axis: str = "prime") -> Figure:
         margin={"l": 70, "r": 20, "t": 12, "b": 60},
     )
     return figure(data, frame)
+
+
+def _printed_residuals(reference: Reference, primes: set[int]) -> list[Trace]:
+    """Residuals that the paper printed for primes that are here, too."""
+    found = {p: value for p, value in reference.residuals.items() if p in primes}
+    if not found:
+        return []
+    return [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": reference.column,
+            "x": list(found),
+            "y": list(found.values()),
+            "marker": {"symbol": "diamond-open", "size": 10, "color": COLOURS["gen"]},
+            "hovertemplate": f"%{{y:+.2f}} dex<br>p = %{{x}}<br>{reference.column}<extra></extra>",
+        }
+    ]
 
 
 def axis_value(cell: CellRow, axis: str) -> SettingValue:
@@ -146,7 +193,7 @@ def _diagonal(low: float, high: float) -> Trace:
 
 
 def _cells_trace(name: str, index: int, cells: Sequence[CellRow]) -> Trace:
-    colour = SERIES[index % len(SERIES)]
+    colour, symbol = series_look(index)
     bar = {"type": "data", "symmetric": False, "thickness": 1, "width": 3, "color": colour}
     return {
         "type": "scatter",
@@ -161,10 +208,7 @@ def _cells_trace(name: str, index: int, cells: Sequence[CellRow]) -> Trace:
         "error_y": bar | _arms([(c.p_onset, c.p_onset_low, c.p_onset_high) for c in cells]),
         "marker": {
             "color": colour,
-            "symbol": [
-                SYMBOLS[index % len(SYMBOLS)] + ("-open" if c.at_floor or c.at_cap else "")
-                for c in cells
-            ],
+            "symbol": [symbol + ("-open" if c.at_floor or c.at_cap else "") for c in cells],
             "size": 9,
         },
         "customdata": [[c.prime, dex(c.residual), setting_text(c.setting)] for c in cells],
@@ -226,7 +270,31 @@ def _readings(answer: TestsAnswer) -> list[Reading]:
     ]
 
 
-def _meta(answer: TestsAnswer, title: str, summary: str) -> PredictionMeta:
+def _setting_words(row: SettingRow, reference: Reference | None) -> SettingWords:
+    printed = None
+    if reference is not None and len(row.setting) == 1:
+        ((axis, value),) = row.setting.items()
+        printed = reference.setting(axis, value)
+    return {
+        "setting": setting_text(row.setting) or "all cells",
+        "n": f"{row.n} of {row.n_total}",
+        "median": dex(row.median_residual),
+        "std": _std(row.std),
+        "verdict": row.verdict.replace("_", "-"),
+        "paper": ""
+        if printed is None
+        else f"{dex(printed.median_residual)}, {_std(printed.std)}, {printed.verdict} "
+        f"({count(printed.n_primes, 'prime')})",
+    }
+
+
+def _std(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def _meta(
+    answer: TestsAnswer, reference: Reference | None, title: str, summary: str
+) -> PredictionMeta:
     notes: list[Note] = [
         {"tone": "plain", "text": f"{text[:1].upper()}{text[1:].rstrip('.')}."}
         for text in answer.notes
@@ -256,18 +324,12 @@ def _meta(answer: TestsAnswer, title: str, summary: str) -> PredictionMeta:
         "readings": _readings(answer),
         "notes": notes,
         "sources": [{"label": "cells", "route": "/tests", "without": ["axis"]}],
-        "tests": table(answer),
-        "settings": [
-            {
-                "setting": setting_text(row.setting) or "all cells",
-                "n": f"{row.n} of {row.n_total}",
-                "median": dex(row.median_residual),
-                "std": "–" if row.std is None else f"{row.std:.3f}",
-                "verdict": row.verdict.replace("_", "-"),
-            }
-            for row in answer.within
-        ],
+        "tests": table(answer, reference),
+        "settings": [_setting_words(row, reference) for row in answer.within],
         "axes": ["prime", "k_mem", *answer.axes],
+        "paper": None
+        if reference is None
+        else {"column": reference.column.capitalize(), "note": reference.note},
     }
     if not answer.n:
         meta["empty"] = "No cell has both a crossing and an onset in range yet."

@@ -27,6 +27,12 @@ _SMALL = 1e-3
 WEBGL_POINTS = 1500
 
 
+def series_look(index: int) -> tuple[str, str]:
+    """Colour and symbol of the index-th series; no two of the first 64 look the same."""
+    turn = index // len(SERIES)
+    return SERIES[index % len(SERIES)], SYMBOLS[(index + turn) % len(SYMBOLS)]
+
+
 def log_ticks(low: float, high: float) -> tuple[list[float], list[str]]:
     """Round values of 1, 2, 5 · 10^k inside [low, high], thinned out over many decades."""
     decades = math.log10(high / low)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypedDict
 
 from dashboard.figures.caption import Tone, axis_name
 from dashboard.numbers import count, p_value, people
-from service.analysis.published import PublishedTest, published_tests
+from service.analysis.published import PublishedTest
 from service.answers.cell_tests import Statistic, TestsAnswer
+from service.answers.reference import Reference
 
 ALPHA = 0.05
 
@@ -69,15 +71,15 @@ PUBLISHED = {
 }
 
 
-def table(answer: TestsAnswer) -> list[Row]:
+def table(answer: TestsAnswer, reference: Reference | None) -> list[Row]:
     """Every test with its verdict, question by question."""
-    printed = published_tests(answer.suite.removesuffix("-released"))
+    printed: Mapping[str, PublishedTest] = {} if reference is None else reference.tests
     order = list(GROUPS)
     rows = sorted(answer.pooled, key=lambda s: order.index(s.test) if s.test in order else 99)
     return [row(statistic, printed) for statistic in rows]
 
 
-def row(statistic: Statistic, printed: dict[str, PublishedTest]) -> Row:
+def row(statistic: Statistic, printed: Mapping[str, PublishedTest]) -> Row:
     words, tone = verdict(statistic)
     return {
         "group": GROUPS.get(statistic.test, statistic.test),
@@ -216,7 +218,7 @@ def _sufficiency_verdict(name: str, small: bool) -> tuple[str, Tone]:
     )
 
 
-def _paper(statistic: Statistic, printed: dict[str, PublishedTest]) -> str:
+def _paper(statistic: Statistic, printed: Mapping[str, PublishedTest]) -> str:
     """The printed value with its n; the published Wilcoxon row holds the median residual."""
     key = PUBLISHED.get(statistic.statistic)
     if key is None and statistic.test == "robustness":

@@ -19,7 +19,7 @@ from service.answers.making import Clock, Thresholds
 from service.answers.refusals import Unknown
 
 SUITES = """
-SELECT s.id, s.name, s.spec, s.hash, s.revision, s.frozen_at IS NOT NULL AS frozen,
+SELECT s.id, s.name, s.spec, s.hash, s.revision, s.frozen_at IS NOT NULL AS frozen, s.recorded,
        EXISTS (SELECT FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
                WHERE sr.suite_id = s.id AND r.state = 'running') AS running,
        EXISTS (SELECT FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
@@ -48,7 +48,8 @@ ORDER BY r.prime
 class SuiteRecord:
     """A suite as the database has it.
 
-    `running`: a worker trains one of its runs now; `open`: some of its runs are not closed.
+    `running`: a worker trains one of its runs now; `open`: some of its runs are not closed;
+    `recorded`: of a suite loaded from a dump, how that was made.
     """
 
     id: int
@@ -57,6 +58,7 @@ class SuiteRecord:
     hash: str
     revision: int
     frozen: bool
+    recorded: Mapping[str, Any] | None
     running: bool
     open: bool
 

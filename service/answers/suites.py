@@ -33,10 +33,14 @@ class SuiteSummary:
     axes: Annotated[
         Mapping[str, tuple[SettingValue, ...]], Field(description="swept axes and their values")
     ]
+    labels: Annotated[tuple[str, ...], Field(description="labels of the speed runs")]
     kinds: Annotated[Mapping[str, int], Field(description="runs by kind, inherited ones too")]
     states: StateCounts
     inherited: int
     analysis: Annotated[Mapping[str, Any], Field(description="how it means to be analysed")]
+    recorded: Annotated[
+        Mapping[str, Any] | None, Field(description="of a suite loaded from a dump: its making")
+    ]
 
 
 def suite_summary(connection: Connection, suite: SuiteRecord, default_suite: str) -> SuiteSummary:
@@ -55,6 +59,7 @@ def suite_summary(connection: Connection, suite: SuiteRecord, default_suite: str
         complete=not suite.open,
         primes=tuple(sorted({int(p) for p in compared["prime"]})),
         axes=axis_values(shape),
+        labels=tuple(sorted({str(task) for task in shape.loc[shape["kind"] == "speed", "task"]})),
         kinds={
             kind: int(shape.loc[shape["kind"] == kind, "runs"].sum())
             for kind in ("capacity", "speed", "grok")
@@ -62,6 +67,7 @@ def suite_summary(connection: Connection, suite: SuiteRecord, default_suite: str
         states=StateCounts(**{state: int(own[state].sum()) for state in STATES}),
         inherited=int(shape.loc[shape["inherited"], "runs"].sum()),
         analysis=suite.analysis,
+        recorded=suite.recorded,
     )
 
 

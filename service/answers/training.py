@@ -47,9 +47,6 @@ WHERE sr.suite_id = :suite_id
 """
 
 
-RECORDED = "SELECT recorded FROM suites WHERE id = :suite_id"
-
-
 @dataclass(frozen=True, kw_only=True)
 class EngineUse:
     """Runs trained by one engine build on one kind of processor."""
@@ -112,5 +109,5 @@ def training(connection: Connection, suite: SuiteRecord) -> TrainingAnswer:
             CodeUse(commit=r.git_commit, dirty=r.git_dirty, versions=r.versions, runs=r.runs)
             for r in connection.execute(text(CODE), asked)
         ),
-        recorded=connection.scalar(text(RECORDED), asked),
+        recorded=suite.recorded,
     )

@@ -21,12 +21,12 @@ from service.answers.law import LawAnswer, law
 from service.answers.making import BitsPerParameter, Method, Setting
 from service.answers.question import Question, convention
 from service.answers.reading import SuiteRecord, read_runs, read_suite
+from service.answers.reference import Reference, find_reference
 from service.answers.refusals import NotEnough, Refusal
 from service.answers.regimes import RegimesAnswer, regimes_of
 from service.answers.speeds import SpeedsAnswer, speeds_of
 from service.answers.suites import SuiteSummary, suite_summary
 from service.answers.training import TrainingAnswer, training
-from service.report.reference import Reference, find_reference
 
 Convention = tuple[Literal["robust", "paper"], Literal["online", "eval"]]
 CONVENTIONS: tuple[Convention, ...] = (

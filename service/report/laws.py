@@ -5,9 +5,9 @@ from __future__ import annotations
 from dashboard.numbers import EN_DASH
 from service.answers.law import LawAnswer
 from service.answers.making import BitsPerParameter
+from service.answers.reference import MORRIS_BITS, PAPER_BITS
 from service.report.content import SettingContent, SuiteContent
 from service.report.document import Block, Paragraph, Table
-from service.report.reference import MORRIS_BITS, PAPER_BITS
 from service.report.words import plain, probability, real, setting_or, signed, source, whole
 
 FORMS = {

@@ -5,27 +5,18 @@ from __future__ import annotations
 from dashboard.figures import verdicts
 from dashboard.numbers import EN_DASH
 from service.answers.cell_tests import TestsAnswer
+from service.answers.reference import Reference
 from service.report.content import CONVENTIONS, Convention, SuiteContent
 from service.report.document import Block, Paragraph, Table
-from service.report.reference import Reference
 from service.report.words import convention_text, plain, real, setting_or, signed, value_of
 
-
-def reference_note(reference: Reference | None) -> str:
-    """Whose numbers the paper's column holds, and in what those runs differ."""
-    if reference is None:
-        return "The paper printed no table for a suite like this one."
-    head = f"The paper's values are those of its table for {reference.suite}."
-    if not reference.same_model:
-        head += " They are another model's: set beside ours for information, not as a target."
-    if not reference.differences:
-        return f"{head} Our runs have the same settings and primes."
-    return f"{head} Our runs differ in: {'; '.join(reference.differences)}."
+NO_REFERENCE = "The paper printed no table for a suite like this one."
 
 
 def pooled_tables(content: SuiteContent) -> list[Block]:
     """The tests in both methods on the suite's own clock."""
-    found: list[Block] = [Paragraph(reference_note(content.reference))]
+    reference = content.reference
+    found: list[Block] = [Paragraph(NO_REFERENCE if reference is None else reference.note)]
     clock = content.main[1]
     for method in ("robust", "paper"):
         chosen: Convention = ("robust", clock) if method == "robust" else ("paper", clock)

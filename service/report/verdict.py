@@ -9,9 +9,9 @@ import numpy as np
 from dashboard.numbers import count, percent
 from service.analysis.small_samples import median_interval, spearman_interval
 from service.answers.cell_tests import TestsAnswer
+from service.answers.reference import MORRIS_BITS, PAPER_BITS
 from service.report.content import CONVENTIONS, SuiteContent
 from service.report.laws import c_model, collapse_sentence
-from service.report.reference import MORRIS_BITS, PAPER_BITS
 from service.report.words import (
     convention_text,
     plain,

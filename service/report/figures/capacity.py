@@ -7,8 +7,8 @@ from matplotlib.figure import Figure
 
 from dashboard.figures.theme import COLOURS, span
 from service.answers.capacity import CapacityAnswer
+from service.answers.reference import MORRIS_BITS, PAPER_BITS
 from service.report.figures.canvas import PAGE, log_x, log_y, width_colours
-from service.report.reference import MORRIS_BITS, PAPER_BITS
 
 
 def capacity_drawing(answer: CapacityAnswer) -> Figure:

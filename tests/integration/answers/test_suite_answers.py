@@ -17,7 +17,8 @@ from service.answers.delay import delay
 from service.answers.law import law
 from service.answers.onset import onset
 from service.answers.question import Question
-from service.answers.reading import read_suite, reading
+from service.answers.reading import read_runs, read_suite, reading
+from service.answers.reference import find_reference, suite_reference
 from service.answers.refusals import Ambiguous, NotEnough, Unknown
 from service.answers.regimes import regimes
 from service.answers.runs import list_runs, run_detail
@@ -33,6 +34,18 @@ def connection(shared_seeded: Database) -> Iterator[Connection]:
 
 
 TINY = Question(suite="tiny")
+
+
+@pytest.mark.parametrize(("name", "table"), [("tiny", "central"), ("decay", "weight_decay")])
+def test_the_papers_table_is_found_by_what_a_suite_sweeps(
+    connection: Connection, name: str, table: str
+) -> None:
+    suite = read_suite(connection, name)
+    found = suite_reference(connection, suite)
+    assert found is not None
+    assert found.suite == table
+    axes = tuple(suite_summary(connection, suite, "").axes)
+    assert found == find_reference(read_runs(connection, suite), axes)
 
 
 def test_capacity_grows_with_the_parameters_as_it_was_made_to(connection: Connection) -> None:

@@ -99,3 +99,12 @@ def test_without_runs_the_papers_constant_stands_in_and_it_says_so(answer: Capac
     figure = capacity_fit_figure(replace(answer, widths=(), fit=None, missing=0))
     go.Figure(figure)
     assert "C = 2.16 bits per parameter stands in" in figure["layout"]["meta"]["empty"]
+
+
+def test_thresholds_of_one_prime_are_told_apart_by_their_datasets(answer: CapacityAnswer) -> None:
+    only = answer.p_mem[0]
+    terms = [r["term"] for r in capacity_fit_figure(answer)["layout"]["meta"]["readings"]]
+    assert "P_mem at p = 113" in terms
+    both = replace(answer, p_mem=(only, replace(only, n_train=5062)))
+    terms = [r["term"] for r in capacity_fit_figure(both)["layout"]["meta"]["readings"]]
+    assert "P_mem at p = 113 of 5,062 examples" in terms

@@ -8,7 +8,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from dashboard.figures.curves import curves_figure
+from dashboard.figures.curves import Shown, curves_figure
 from service.answers.curves import RunCurve
 from service.answers.runs import RunRow
 
@@ -68,6 +68,16 @@ def test_a_failed_run_says_why() -> None:
     figure = curves_figure([run_curve(20, 1, state="failed", reason="diverged")])
     notes = [n["text"] for n in figure["layout"]["meta"]["notes"]]
     assert "Run 201 failed: diverged." in notes
+
+
+def test_the_caption_says_whose_runs_these_are() -> None:
+    caption = curves_figure([run_curve(20, 1)], Shown("mini", 42))["layout"]["meta"]["caption"]
+    assert caption.startswith("suite mini · revision 42 · n = 1 run ·")
+
+
+def test_every_run_has_its_table() -> None:
+    figure = curves_figure([run_curve(width, 1) for width in range(10, 30)])
+    assert len(figure["layout"]["meta"]["sources"]) == 20
 
 
 def test_nothing_chosen_invites_to_choose() -> None:

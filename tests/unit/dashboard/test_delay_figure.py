@@ -12,6 +12,7 @@ from fixtures.made_up_answers import CAP, SEEDS, WIDTHS, Cell, params
 
 from dashboard.figures.delay import delay_figure
 from dashboard.figures.theme import Figure
+from service.answers.speeds import SpeedPoint
 
 
 @pytest.fixture
@@ -52,6 +53,47 @@ def test_the_band_reaches_from_the_fastest_to_the_slowest_seed(drawn: Figure, ce
     values = [[s.value for s in p.values] for p in cell.speeds.t_gen]
     assert band["y"][: len(WIDTHS)] == [max(v) for v in values]  # type: ignore[type-var]
     assert band["y"][len(WIDTHS) :] == [min(v) for v in reversed(values)]  # type: ignore[type-var]
+
+
+@pytest.fixture
+def with_divergence(cell: Cell) -> Cell:
+    """One seed diverged in its third epoch at the second width, all of them at the last."""
+
+    def lost(point: SpeedPoint, *seeds: int) -> SpeedPoint:
+        values = tuple(
+            replace(s, value=None, last=3.0, diverged=True) if s.seed in seeds else s
+            for s in point.values
+        )
+        return replace(point, values=values, diverged=len(seeds))
+
+    first, second, *others, last = cell.speeds.t_mem
+    points = (first, lost(second, SEEDS[0]), *others, replace(lost(last, *SEEDS), median=None))
+    return replace(cell, speeds=replace(cell.speeds, t_mem=points))
+
+
+def test_a_diverged_run_is_neither_fast_nor_slow(with_divergence: Cell) -> None:
+    cell = with_divergence
+    figure = delay_figure(cell.delay, cell.crossing, cell.speeds, cell.regimes)
+    band = trace(figure, "T<sub>mem</sub> fastest")
+    assert min(band["y"]) > 3
+    assert params(WIDTHS[1]) in band["x"]
+    assert params(WIDTHS[-1]) not in band["x"]  # nothing was watched there
+    assert 10 ** figure["layout"]["yaxis2"]["range"][0] > 3
+    assert params(WIDTHS[-1]) not in trace(figure, "T<sub>mem</sub> not reached")["x"]
+
+
+def test_diverged_runs_are_crosses_at_the_top(with_divergence: Cell) -> None:
+    cell = with_divergence
+    figure = delay_figure(cell.delay, cell.crossing, cell.speeds, cell.regimes)
+    crosses = trace(figure, "T<sub>mem</sub> diverged")
+    assert crosses["x"] == [params(WIDTHS[1]), params(WIDTHS[-1])]
+    assert set(crosses["y"]) == {CAP}
+    assert [row[1:] for row in crosses["customdata"]] == [[1, 3], [3, 3]]
+    go.Figure(json.loads(json.dumps(figure, allow_nan=False)))
+
+
+def test_without_divergence_there_is_no_cross(drawn: Figure) -> None:
+    assert not [t for t in drawn["data"] if t["name"].endswith("diverged")]
 
 
 def test_thousands_of_points_are_drawn_by_webgl(cell: Cell) -> None:

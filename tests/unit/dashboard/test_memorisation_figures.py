@@ -16,6 +16,7 @@ from dashboard.figures.memorisation import (
     memorisation_capacity_figure,
     memorisation_fraction_figure,
 )
+from dashboard.figures.theme import series_look
 from service.answers.law import CollapseTest, Fit, LawAnswer, LawPoint
 from service.answers.making import Thresholds
 
@@ -122,6 +123,23 @@ def test_each_form_is_evaluated_by_its_formula(form: str, c: float | None, value
 def test_inverse_capacity_counts_bits(answer: LawAnswer) -> None:
     trace = memorisation_capacity_figure(answer)["data"][0]
     assert max(trace["x"]) == pytest.approx(1 / (2.16 * params(WIDTHS[0])))
+
+
+def test_every_prime_has_its_own_law_against_inverse_capacity(answer: LawAnswer) -> None:
+    own = replace(fit("exponential", -20.0), prime=113)
+    data = memorisation_capacity_figure(replace(answer, per_prime=(own,)))["data"]
+    line = next(t for t in data if t["name"] == "fit of p = 113")
+    for x, y in zip(line["x"], line["y"], strict=True):
+        assert y == pytest.approx(22 * math.exp(11 * x * K_MEM[113]))
+    assert max(line["x"]) <= 0.25 / K_MEM[113] * (1 + 1e-9)
+    modes = {t["name"]: t["mode"] for t in data}
+    assert modes["p = 113"] == "markers"
+    assert modes["p = 97"] == "lines+markers"  # no law of its own: its points are joined
+
+
+def test_ten_primes_look_different() -> None:
+    looks = {series_look(i) for i in range(10)}
+    assert len(looks) == 10
 
 
 def test_the_collapse_is_put_in_words(answer: LawAnswer) -> None:

@@ -11,8 +11,10 @@ import pytest
 
 from dashboard.figures.prediction import prediction_figure, residual_figure
 from dashboard.figures.verdicts import verdict
+from service.analysis.published import published_settings, published_tests
 from service.answers.cell_tests import CellRow, SettingRow, Statistic, TestsAnswer
 from service.answers.making import ByKind, Thresholds
+from service.answers.reference import Reference
 
 
 def cell(prime: int, decay: float, cross: float | None, onset: float | None) -> CellRow:
@@ -57,7 +59,7 @@ def statistic(test: str, name: str, **given: Any) -> Statistic:
 @pytest.fixture
 def answer() -> TestsAnswer:
     return TestsAnswer(
-        suite="central-released",
+        suite="any-name",
         revision=9,
         method="robust",
         clock="online",
@@ -143,10 +145,51 @@ def test_residuals_against_words_are_categories(answer: TestsAnswer) -> None:
     assert figure["layout"]["xaxis"]["type"] == "category"
 
 
+def reference(name: str, **given: Any) -> Reference:
+    """The paper's tables, whatever our suite is called."""
+    values: dict[str, Any] = {"residuals": {}, "differences": (), "same_model": True} | given
+    return Reference(
+        suite=name, tests=published_tests(name), settings=published_settings(name), **values
+    )
+
+
 def test_the_papers_value_stands_beside_ours_with_its_n(answer: TestsAnswer) -> None:
-    rows = {row["name"]: row for row in prediction_figure(answer)["layout"]["meta"]["tests"]}
+    meta = prediction_figure(answer, reference("central"))["layout"]["meta"]
+    rows = {row["name"]: row for row in meta["tests"]}
     assert rows["Spearman ρ"]["paper"] == "0.976, p < 1e−3 (10 cells)"
     assert rows["OLS slope"]["paper"] == "0.985 (10 cells)"
+    assert meta["paper"]["column"] == "Paper"
+    assert "same settings and primes" in meta["paper"]["note"]
+
+
+def test_a_suite_the_paper_did_not_print_has_no_column(answer: TestsAnswer) -> None:
+    meta = prediction_figure(replace(answer, suite="central"))["layout"]["meta"]
+    assert meta["paper"] is None
+    assert {row["paper"] for row in meta["tests"]} == {""}
+
+
+def test_another_models_values_are_called_so(answer: TestsAnswer) -> None:
+    other = reference("central", same_model=False, differences=("positions rope",))
+    printed = prediction_figure(answer, other)["layout"]["meta"]["paper"]
+    assert printed["column"] == "Paper (another model)"
+    assert "differ in: positions rope" in printed["note"]
+
+
+def test_within_a_setting_the_papers_row_stands_beside_ours(answer: TestsAnswer) -> None:
+    none = replace(answer.within[0], setting={"weight_decay": 0.0})
+    given = replace(answer, within=(none, answer.within[0]))
+    rows = prediction_figure(given, reference("weight_decay"))["layout"]["meta"]["settings"]
+    assert rows[0]["setting"] == "weight decay 0"
+    assert rows[0]["paper"].startswith("−0.535 dex, ")
+    assert prediction_figure(given)["layout"]["meta"]["settings"][0]["paper"] == ""
+
+
+def test_printed_residuals_stand_against_the_prime_only(answer: TestsAnswer) -> None:
+    printed = reference("central", residuals={97: -0.17, 107: -0.15, 139: -0.13})
+    against_prime = residual_figure(answer, "prime", printed)["data"]
+    assert against_prime[1]["x"] == [97, 139]  # 107 is not among our cells
+    assert against_prime[1]["y"] == [-0.17, -0.13]
+    assert len(residual_figure(answer, "weight_decay", printed)["data"]) == 1
 
 
 def test_questions_are_in_the_order_of_the_argument(answer: TestsAnswer) -> None:

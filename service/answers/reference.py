@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pandas as pd
+from sqlalchemy import Connection
 
+from db.queries.coverage import coverage_frame
 from service.analysis.published import (
     PublishedSetting,
     PublishedTest,
@@ -14,8 +16,9 @@ from service.analysis.published import (
     published_settings,
     published_tests,
 )
-from service.answers.cell import SETTING_COLUMNS, plain, sortable
+from service.answers.cell import SETTING_COLUMNS, plain, sortable, swept_axes
 from service.answers.making import SettingValue
+from service.answers.reading import SuiteRecord
 
 MORRIS_BITS = 3.6  # bits per parameter of language models, Morris et al. (2025)
 PAPER_BITS = float(published_scalar("c_model"))
@@ -74,6 +77,16 @@ class Reference:
     def column(self) -> str:
         return "paper" if self.same_model else "paper (another model)"
 
+    @property
+    def note(self) -> str:
+        """Whose numbers the paper's column holds, and in what those runs differ."""
+        head = f"The paper's values are those of its table for {self.suite}."
+        if not self.same_model:
+            head += " They are another model's: set beside ours for information, not as a target."
+        if not self.differences:
+            return f"{head} Our runs have the same settings and primes."
+        return f"{head} Our runs differ in: {'; '.join(self.differences)}."
+
     def setting(self, axis: str, value: object) -> PublishedSetting | None:
         """The printed within-setting row of one value of the axis."""
         return next((s for s in self.settings if s.axis == axis and s.setting == value), None)
@@ -82,6 +95,12 @@ class Reference:
 MODEL = frozenset(
     ("architecture", "depth", "heads", "positions", "norm", "ffn", "released_head_projection")
 )
+
+
+def suite_reference(connection: Connection, suite: SuiteRecord) -> Reference | None:
+    """The paper's tables for the whole suite, whichever part of it is asked about."""
+    shape = coverage_frame(connection, suite.id, ("prime", *SETTING_COLUMNS))
+    return find_reference(shape, swept_axes(shape))
 
 
 def find_reference(runs: pd.DataFrame, axes: tuple[str, ...]) -> Reference | None:

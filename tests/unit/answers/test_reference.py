@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from service.report.reference import PUBLISHED_RUNS, find_reference
+from service.answers.reference import PUBLISHED_RUNS, find_reference
 
 TEN = (97, 101, 103, 107, 109, 113, 127, 131, 137, 139)
 
@@ -26,6 +26,7 @@ def test_the_released_model_at_the_papers_primes_differs_in_nothing() -> None:
     assert found is not None
     assert (found.suite, found.same_model, found.differences) == ("central", True, ())
     assert found.column == "paper"
+    assert found.note.endswith("Our runs have the same settings and primes.")
     assert found.tests["spearman"].statistic == 0.976
     assert found.residuals == {97: -0.17, 107: -0.15, 113: -0.14, 127: -0.18, 139: -0.13}
 
