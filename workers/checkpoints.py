@@ -113,6 +113,10 @@ class CheckpointStore:
         for other in [*outdated, *(other for other in later if other not in usable)]:
             self._path(key, other).unlink(missing_ok=True)
 
+    def keys(self) -> set[str]:
+        """Runs that have a folder here, be there a checkpoint in it or not."""
+        return {folder.name for folder in self.folder.glob("[0-9a-f][0-9a-f]/*")}
+
     def delete(self, key: str) -> None:
         """Forget the run: it has finished."""
         shutil.rmtree(self._run_folder(key), ignore_errors=True)

@@ -13,16 +13,18 @@ from collections.abc import Sequence
 
 import torch
 from sqlalchemy import Engine, text
+from sqlalchemy.exc import DBAPIError
 
 from db.abandoning import abandon, give_up
 from db.claims import expire
-from db.lasting import lasting
+from db.lasting import first_line, lasting, may_pass
 from service.errors import SweepError
 from service.settings import Settings
 from service.sweep.job import Job, SweepOptions, SweepReport
 from service.sweep.plan import STACK_BYTES, Bundle, Pending, halves, plan
 from service.sweep.progress import SweepProgress
 from service.sweep.selection import learnt_cost, stored_runs
+from service.sweep.tidying import tidy
 from service.sweep.tuner import MAX_BUNDLES, Outcomes, Resources, tune_bundles
 from workers.devices import model_bytes
 from workers.trainable import WorkerOrders
@@ -90,10 +92,19 @@ class Sweep:
                 fruitless = fruitless + 1 if after == before and not split else 0
                 before = after
         finally:
-            abandon(self.engine, self.name)
+            self._leave()
         raise SweepError(
             f"no run of {self.job.suite.name} went on in {fruitless} rounds; see the workers' logs"
         )
+
+    def _leave(self) -> None:
+        """Give leases back; while the database is away they end by themselves."""
+        try:
+            abandon(self.engine, self.name)
+        except DBAPIError as error:
+            if not may_pass(error.orig):
+                raise
+            log.warning("leases are not given back: %s", first_line(error.orig))
 
     def _plan(self, split: Sequence[Bundle]) -> list[Bundle]:
         apart = {run.id for bundle in split for run in bundle.runs}
@@ -198,7 +209,9 @@ class Sweep:
 
     def _finish(self) -> SweepReport:
         chosen = [run.spec for run in self.job.runs.values()]
-        after = stored_runs(self.engine, self.job.registered.suite_id, chosen)
+        suite_id = self.job.registered.suite_id
+        after = lasting(lambda: stored_runs(self.engine, suite_id, chosen))
+        tidy(self.settings.checkpoint_dir, after.values())
         closed = {run_id for run_id, run in after.items() if run.state in ("done", "failed")}
         self.report.trained = len(closed & set(self.job.open))
         self.report.failed = {

@@ -17,6 +17,7 @@ from service.sweep.cluster import (
 from service.sweep.interruption import terminated_as_interrupt
 from service.sweep.job import Job, SweepOptions, SweepReport, prepare
 from service.sweep.progress import SweepProgress
+from service.sweep.tidying import tidy
 
 
 def run_sweep(
@@ -34,6 +35,7 @@ def run_sweep(
     Nothing open means no cluster is started at all.
     """
     job = prepare(suite, engine, options)
+    tidy(settings.checkpoint_dir, job.runs.values())
     if not job.open:
         failed = {run.id: run.reason or "" for run in job.runs.values() if run.state == "failed"}
         return job, SweepReport(failed=failed)
