@@ -198,6 +198,9 @@ class Timed:
         if recorder is not None:
             self._timed(lambda: recorder.finish(run, outcome))
 
+    def owns(self, run: int) -> bool:
+        return self.recorder is None or self.recorder.owns(run)
+
 
 def measure_overhead(engine: Engine, epochs: int, rounds: int) -> dict[str, float]:
     """A real bundle with and without recording, in turns."""

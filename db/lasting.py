@@ -45,6 +45,8 @@ class LastingConnection:
             except (psycopg2.Error, DBAPIError) as error:
                 cause = error.orig if isinstance(error, DBAPIError) else error
                 self.drop()
+                if is_starved(cause):
+                    raise MemoryError(first_line(cause)) from error
                 if not may_pass(cause) or time.monotonic() > deadline:
                     raise
                 log.warning("database: %s; trying again in %.2f s", first_line(cause), pause)
@@ -74,6 +76,8 @@ def lasting(work: Callable[[], Found], give_up_seconds: float = GIVE_UP_SECONDS)
         try:
             return work()
         except DBAPIError as error:
+            if is_starved(error.orig):
+                raise MemoryError(first_line(error.orig)) from error
             if not may_pass(error.orig):
                 raise
             said = first_line(error.orig)
@@ -93,6 +97,15 @@ def may_pass(error: BaseException | None) -> bool:
         psycopg2.OperationalError
         | psycopg2.InterfaceError
         | psycopg2.errors.ReadOnlySqlTransaction,
+    )
+
+
+def is_starved(error: BaseException | None) -> bool:
+    """Whether this process, not the server, had no memory left: waiting would be in vain."""
+    return (
+        isinstance(error, psycopg2.OperationalError)
+        and error.pgcode is None
+        and "out of memory" in str(error)
     )
 
 

@@ -129,6 +129,10 @@ class Recorder:
             recording.closing = summarise(recording.claim, recording.progress, outcome)
         self.flush()
 
+    def owns(self, run: int) -> bool:
+        """Whether no other attempt is known to have taken the run over."""
+        return not self._runs[run].fenced
+
     @property
     def fenced(self) -> set[int]:
         """Positions of runs that another attempt has taken over."""
@@ -167,6 +171,9 @@ class Recorder:
     def _wait_for(self, ready: Any) -> None:
         """Wait under the lock; a writer that gave up ends the wait with its error."""
         self._changed.wait_for(lambda: self._error is not None or self._stopping or ready())
+        if isinstance(self._error, MemoryError):
+            # No fault of the database: a worker that starts anew may have enough.
+            raise MemoryError("no memory to write results") from self._error
         if self._error is not None:
             raise DatabaseError(
                 f"results cannot be written: {first_line(self._error)}"

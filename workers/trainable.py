@@ -24,6 +24,7 @@ from db.abandoning import abandon
 from db.claims import Claim, claim
 from db.engine import connect
 from db.lasting import lasting
+from db.migrating import require_current
 from db.recorder import Recorder
 from db.registering import spec_from_json
 from service.errors import ConfigurationError, DatabaseError
@@ -100,7 +101,10 @@ class BundleTrainable(tune.Trainable):
 
     def _connected(self) -> Database:
         if self._database is None:
-            self._database = connect(self._orders.database_url, "writer", pool_size=2)
+            url = self._orders.database_url
+            database = connect(url, "writer", pool_size=2, check_schema=False)
+            lasting(lambda: require_current(database))
+            self._database = database
         return self._database
 
     def _train(self, database: Database, ids: Sequence[int]) -> float:

@@ -58,6 +58,10 @@ class Sink(Protocol):
         """The run has ended; all its metrics have been recorded before."""
         ...
 
+    def owns(self, run: int) -> bool:
+        """False: the run is known to have another owner; nothing of it may be touched."""
+        ...
+
 
 @dataclass
 class _Run:
@@ -193,6 +197,8 @@ class _Session:
             fingerprint=self.fingerprint,
         )
         self.sink.finish(run.index, outcome)
+        if not self.sink.owns(run.index):
+            return
         self.outcomes[run.index] = outcome
         if self.checkpoints is not None:
             self.checkpoints.delete(run.spec.key)
@@ -203,6 +209,8 @@ class _Session:
         if self.checkpoints is None:
             return
         for place, (run, epoch) in enumerate(zip(self.runs, self.stack.epochs, strict=True)):
+            if not self.sink.owns(run.index):
+                continue
             extra = {"watch": run.watch.as_json(), "seconds": run.seconds}
             self.checkpoints.save(
                 run.spec.key, epoch, self.fingerprint, self.stack.state(place), extra

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 
+import psycopg2
 import pytest
 from fixtures.database import Database, Server
 from sqlalchemy import text
-from sqlalchemy.exc import ProgrammingError
+from sqlalchemy.exc import OperationalError, ProgrammingError
 
-from db.lasting import lasting
+from db.lasting import LastingConnection, lasting
 from service.errors import DatabaseError
 
 
@@ -57,3 +58,18 @@ def test_a_mistake_is_raised_at_once(database: Database) -> None:
 
     with pytest.raises(ProgrammingError):
         lasting(wrong)
+
+
+def test_memory_that_ran_out_on_this_side_is_not_waited_for(database: Database) -> None:
+    def starved() -> None:
+        raise OperationalError("SELECT 1", {}, psycopg2.OperationalError("out of memory\n"))
+
+    with pytest.raises(MemoryError, match="out of memory"):
+        lasting(starved)
+
+    def no_wait(_: float) -> None:
+        raise AssertionError("waited")
+
+    connection = LastingConnection(database.engine, 60, no_wait)
+    with pytest.raises(MemoryError, match="out of memory"):
+        connection.persist(lambda _: starved())

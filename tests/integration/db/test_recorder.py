@@ -154,6 +154,21 @@ def test_a_resumed_run_has_the_passages_of_its_whole_curve(database: Database) -
     assert resumed["first_online"][0] == reached[0] + 1 <= 25
 
 
+def test_a_writer_without_memory_crashes_the_worker_and_blames_no_database(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def starved(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    (claimed,) = claim_all(database.engine, [grok_spec()])
+    monkeypatch.setattr("db.recorder.write", starved)
+    with Recorder(database.engine, [claimed], lease_seconds=60) as recorder:
+        recorder.record(0, 1, curve(claimed.spec, 5))
+        with pytest.raises(MemoryError, match="no memory to write results"):
+            recorder.flush()
+    assert epochs(database, claimed.run_id) == []
+
+
 def test_a_fenced_run_is_told_so_and_writes_nothing_more(database: Database) -> None:
     lost, kept = claim_all(database.engine, [grok_spec(seed=1), grok_spec(seed=2)])
     rows = curve(lost.spec, 20)
@@ -171,6 +186,8 @@ def test_a_fenced_run_is_told_so_and_writes_nothing_more(database: Database) -> 
         recorder.record(1, 6, rows[5:10])
         recorder.flush()
         assert recorder.fenced == {0}
+        assert not recorder.owns(0)
+        assert recorder.owns(1)
         assert not recorder.record(0, 11, rows[10:])
         assert recorder.record(1, 11, rows[10:])
         recorder.finish(0, Ended(10))

@@ -118,6 +118,9 @@ class ListSink:
 
     def finish(self, run: int, outcome: Outcome) -> None: ...
 
+    def owns(self, run: int) -> bool:
+        return True
+
 
 def test_a_sweep_trains_every_run_and_the_next_one_trains_nothing(
     suite_of: Callable[..., Suite],

@@ -89,6 +89,21 @@ def test_a_fenced_run_is_dropped_and_writes_nothing_more() -> None:
     assert len(sink.curve(1)) == 8
 
 
+def test_a_run_that_was_taken_over_keeps_the_checkpoints_of_its_new_owner(tmp_path: Path) -> None:
+    mine, taken = (make_run(stop=FixedStop(max_epochs=4), seed=s) for s in (1, 2))
+    store = CheckpointStore(tmp_path)
+    state = {"weights": np.zeros(3, dtype=np.float32)}
+    store.save(taken.key, 1, "its new owner's", state, {})
+    sink = Recording()
+    sink.taken = {1}
+    outcomes = train([mine, taken], sink, **TORCH, checkpoints=store, checkpoint_seconds=0)
+    assert isinstance(outcomes[0], Outcome)
+    assert outcomes[1] is None
+    assert store.keys() == {taken.key}
+    assert store.epochs(taken.key, "its new owner's") == [1]
+    assert [path.name for path in tmp_path.rglob("*.checkpoint")] == ["00000001.checkpoint"]
+
+
 def test_a_diverging_run_fails_with_its_epoch_and_touches_no_other(tmp_path: Path) -> None:
     good = make_run(stop=FixedStop(max_epochs=6), seed=1)
     bad = make_run(stop=FixedStop(max_epochs=6), seed=2, optimiser={"lr": 1e30})

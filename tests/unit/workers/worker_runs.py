@@ -83,6 +83,7 @@ class Recording:
         self.fenced = fenced or {}
         self.rows: dict[int, list[tuple[int, NDArray[Any]]]] = {}
         self.outcomes: dict[int, Outcome] = {}
+        self.taken: set[int] = set()  # runs known to have another owner
         self.flushes = 0
 
     def record(self, run: int, first_epoch: int, metrics: NDArray[Any]) -> bool:
@@ -96,6 +97,9 @@ class Recording:
 
     def finish(self, run: int, outcome: Outcome) -> None:
         self.outcomes[run] = outcome
+
+    def owns(self, run: int) -> bool:
+        return run not in self.taken
 
     def curve(self, run: int) -> NDArray[Any]:
         """The run's epochs from the first recorded one; they must be consecutive."""
