@@ -84,7 +84,10 @@ WHERE r.id = a.run_id AND r.id = ANY(:ids) AND a.attempt = r.attempt
 
 REOPEN = """
 UPDATE runs SET state = 'pending', reason = NULL, closed_at = NULL, stopped_by = NULL,
-    first_online = NULL, first_eval = NULL, first_val = NULL
+    first_online = NULL, first_eval = NULL, first_val = NULL, final_train_loss = NULL,
+    final_train_correct = NULL, final_train_correct_eval = NULL, final_val_loss = NULL,
+    final_val_correct = NULL, final_weight_norm = NULL, best_train_loss = NULL, bits = NULL,
+    seconds = NULL, device = NULL, engine = NULL, fingerprint = NULL
 WHERE id = ANY(:ids) AND state = 'failed' RETURNING id
 """
 

@@ -19,7 +19,7 @@ from db.dump_file import CURVE, FORMAT, MANIFEST, RUNS, seal
 from db.export import Table, batches, curves_table
 from db.migrating import head
 from db.provenance import provenance
-from db.queries.suites import get_suite
+from db.queries.suites import SuiteRow, get_suite
 from service.errors import DumpError, InputError
 from service.spec import SPEC_VERSION
 
@@ -101,7 +101,7 @@ def dump_suite(
                 "spec_version": SPEC_VERSION,
                 "suite": {"name": suite.name, "spec": suite.spec, "hash": suite.hash},
                 "frozen_at": suite.frozen_at.isoformat() if suite.frozen_at else None,
-                "recorded": suite.recorded or _made(connection, suite.id, dense),
+                "recorded": _recorded(connection, suite, dense),
                 "runs": runs,
                 "closed": closed,
                 "curve_rows": rows,
@@ -156,7 +156,13 @@ def _write_runs(
     return runs, closed
 
 
-def _made(connection: Connection, suite_id: int, dense: int | None) -> dict[str, Any]:
+def _recorded(connection: Connection, suite: SuiteRow, dense: int | None) -> dict[str, Any]:
+    """How the suite was made; one that was itself loaded keeps that, thinned further or not."""
+    made = suite.recorded or _made(connection, suite.id)
+    return made if dense is None else made | {"thinning": thinning_rule(dense)}
+
+
+def _made(connection: Connection, suite_id: int) -> dict[str, Any]:
     """When, where and with what the suite's runs were trained."""
     query = text(
         "SELECT count(*) AS runs, min(r.closed_at) AS first, max(r.closed_at) AS last, "
@@ -176,5 +182,5 @@ def _made(connection: Connection, suite_id: int, dense: int | None) -> dict[str,
         "fingerprints": [fingerprint for fingerprint in row.fingerprints or () if fingerprint],
         "versions": maker.versions,
         "git_commit": maker.git_commit,
-        "thinning": None if dense is None else thinning_rule(dense),
+        "thinning": None,
     }

@@ -22,10 +22,12 @@ KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_coun
 SECRET_PARAMETERS = ("password", "sslpassword")
 
 # Takes the group role where this login may and the migration could create it; a login that is
-# itself a restricted one stays what it is.
+# itself a restricted one stays what it is. Since PostgreSQL 16 a member need not be one that may
+# take the role: whoever creates a role without being superuser is not.
 TAKE_ROLE = """
 SELECT set_config('role', rolname, false) FROM pg_roles
-WHERE rolname = %s AND pg_has_role(oid, 'MEMBER')
+WHERE rolname = %s AND pg_has_role(oid, CASE
+    WHEN current_setting('server_version_num')::int >= 160000 THEN 'SET' ELSE 'MEMBER' END)
 """
 
 

@@ -28,7 +28,11 @@ WHERE r.id = t.id AND r.attempt = t.attempt AND r.state = 'running'
 RETURNING r.id
 """
 
-READ_FENCES = "SELECT id, attempt, state, last_epoch FROM runs WHERE id = ANY(%(ids)s)"
+# Locks, and so waits for a commit of the lost connection that the server is still at: read past
+# it, the flush would look undone, and doing it again would then look fenced.
+READ_FENCES = """
+SELECT id, attempt, state, last_epoch FROM runs WHERE id = ANY(%(ids)s) ORDER BY id FOR UPDATE
+"""
 
 
 @dataclass

@@ -187,7 +187,7 @@ def _suite(connection: Connection, manifest: dict[str, Any]) -> int:
     if row.hash != suite["hash"]:
         raise SuiteError(
             f"suite {suite['name']} here has hash {row.hash[:12]}, the dump's {suite['hash'][:12]}:"
-            " they are different suites of one name; rename or prune the one here"
+            " they are different suites of one name; load it into another database"
         )
     found: int = row.id
     return found

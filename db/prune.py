@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, text
 
 from db.queries.suites import get_suite
+from db.registering import REGISTRATION_LOCK
 from service.errors import DatabaseError
 
 # Runs of one suite alone; without a suite (:suite is NULL) those that no suite has any more.
@@ -50,6 +51,8 @@ def plan_prune(connection: Connection, name: str | None) -> PrunePlan:
 
 def prune(connection: Connection, name: str | None) -> PrunePlan:
     """Delete in the caller's transaction; refuses while a worker trains one of the runs."""
+    # A registration meanwhile could give a run a suite, or take its last one away.
+    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": REGISTRATION_LOCK})
     parameters = {"suite": None if name is None else get_suite(connection, name).id}
     connection.execute(
         text(f"SELECT FROM runs WHERE id IN ({CHOSEN}) ORDER BY id FOR UPDATE"), parameters

@@ -39,14 +39,18 @@ SETTING = """r.kind, r.prime, r.task, r.operation, r.train_fraction, r.split, r.
     r.architecture, r.depth, r.heads, r.positions, r.norm, r.ffn, r.released_head_projection,
     r.dropout, r.init_scale, r.lr, r.weight_decay, r.batch_size"""
 
-# Elements 49 and 50 of the ladder are 98 % and 99 %.
+# Elements 49 and 50 of the ladder are 98 % and 99 %. greatest(0, ...) would make a censored delay
+# 0, since greatest passes over NULL.
+DELAY = """CASE WHEN r.first_val[49] < r.first_online[50] THEN 0
+    ELSE r.first_val[49] - r.first_online[50] END"""
+
 RUN_SUMMARY = f"""
 SELECT r.id, r.key, {SPEC},
     (r.n_train + r.batch_size - 1) / r.batch_size AS steps_per_epoch,
     r.state, r.attempt, r.last_epoch,
     r.first_online[50] AS e_train_99, r.first_eval[50] AS e_train_eval_99,
     r.first_val[49] AS e_val_98, r.first_val[50] AS e_val_99,
-    greatest(0, r.first_val[49] - r.first_online[50]) AS delay,
+    {DELAY} AS delay,
     r.final_train_loss, r.final_train_correct::float8 / r.n_train AS final_train_accuracy,
     r.final_train_correct_eval::float8 / r.n_train AS final_train_accuracy_eval,
     r.final_val_loss, r.final_val_correct::float8 / nullif(r.n_val, 0) AS final_val_accuracy,
@@ -66,7 +70,7 @@ SELECT s.name AS suite, {SETTING}, r.width, r.params,
     count(r.first_val[50]) AS reached_val_99,
     percentile_disc(0.5) WITHIN GROUP (ORDER BY r.first_online[50]) AS e_train_99_median_reached,
     percentile_disc(0.5) WITHIN GROUP (ORDER BY r.first_val[50]) AS e_val_99_median_reached,
-    min(greatest(0, r.first_val[49] - r.first_online[50])) AS delay_min,
+    min({DELAY}) AS delay_min,
     max(r.bits) AS bits_max
 FROM suites s
 JOIN suite_runs sr ON sr.suite_id = s.id

@@ -7,12 +7,14 @@ import random
 from collections.abc import Sequence
 from multiprocessing.connection import Connection as Pipe
 
+from fixtures.curves import Ended, curve
 from fixtures.database import Database
 from fixtures.runs import capacity_spec, claim_all, grok_spec, register, speed_spec
 from sqlalchemy import text
 
 from db.claims import claim, expire, mark_failed, release, renew, reopen
 from db.engine import connect
+from db.recorder import Recorder
 from db.registering import open_runs
 
 OVER = -1.0  # seconds: a lease that has ended when it is given
@@ -84,6 +86,20 @@ def test_a_failed_run_says_why_and_can_be_reopened(database: Database) -> None:
     assert claim(database.engine, [mine.run_id], "other", 60) == []
     assert reopen(database.engine, [mine.run_id]) == [mine.run_id]
     assert states(database) == ["pending"]
+
+
+def test_a_reopened_run_has_no_summary_left_of_its_failure(database: Database) -> None:
+    fresh, failed = claim_all(database.engine, [capacity_spec(seed=1), capacity_spec(seed=2)])
+    release(database.engine, [fresh])
+    with Recorder(database.engine, [failed], lease_seconds=60) as recorder:
+        recorder.record(0, 1, curve(failed.spec, 5))
+        recorder.finish(0, Ended(5, state="failed", reason="diverged", stopped_by="diverged"))
+    reopen(database.engine, [failed.run_id])
+    with database.engine.connect() as connection:
+        rows = connection.execute(text("SELECT * FROM runs ORDER BY id")).mappings().all()
+    own = ("id", "key", "spec", "seed", "last_epoch", "created_at")
+    one, other = ({k: v for k, v in row.items() if k not in own} for row in rows)
+    assert one == other
 
 
 def record_epochs(database: Database, run_id: int, epochs: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from sqlalchemy import text
 from db.check import check
 from db.claims import claim, release
 from db.dump import Dumped, dump_suite
+from db.dump_file import MANIFEST, opened
 from db.load import load_dump
 from db.queries.suites import get_suite
 from db.registering import open_runs
@@ -149,6 +151,18 @@ def test_a_thinned_dump_is_smaller_and_has_exact_passages(
     assert "First passages are exact" in recorded_as["thinning"]
     assert set(curves(other)) < set(curves(recorded))
     assert is_sound(other)
+
+
+def test_a_loaded_suite_that_is_dumped_thinner_says_so(
+    recorded: Database, other: Database, tmp_path: Path
+) -> None:
+    write_dump(recorded, tmp_path / "whole.dump")
+    load_dump(other.engine, tmp_path / "whole.dump")
+    write_dump(other, tmp_path / "thin.dump", dense=5)
+    with opened(tmp_path / "thin.dump") as archive:
+        made = json.loads(archive.read(MANIFEST))["recorded"]
+    assert "First passages are exact" in made["thinning"]
+    assert made["devices"] == ["cpu"]
 
 
 def test_another_suite_of_the_same_name_is_refused(

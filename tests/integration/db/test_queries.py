@@ -247,6 +247,21 @@ def test_the_views_answer_in_sql(recorded: Recorded) -> None:
     assert accuracy == 1.0
 
 
+def test_a_censored_delay_is_null_in_the_views_and_not_zero(database: Database) -> None:
+    (mine,) = claim_all(database.engine, [grok_spec()])
+    rows = curve(mine.spec, 40)
+    rows["val_correct"] = 0  # training is fitted, validation never arrives
+    with Recorder(database.engine, [mine], lease_seconds=60) as recorder:
+        recorder.record(0, 1, rows)
+        recorder.finish(0, Ended(40, stopped_by="cap"))
+    with database.engine.connect() as connection:
+        run = connection.execute(text("SELECT e_train_99, delay FROM run_summary")).one()
+        cell = connection.execute(text("SELECT reached_train_99, delay_min FROM cell_summary"))
+        assert run.e_train_99 is not None
+        assert run.delay is None
+        assert cell.one() == (1, None)
+
+
 def test_no_query_of_a_whole_suite_scans_the_curve(recorded: Recorded) -> None:
     scans = text("SELECT seq_scan FROM pg_stat_xact_user_tables WHERE relname = 'curve'")
     with recorded.engine.connect() as connection:

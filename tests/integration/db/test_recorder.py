@@ -20,6 +20,7 @@ from sqlalchemy import text
 import db.recorder
 from db.claims import claim, expire, release
 from db.curve_rows import COLUMNS, COUNTS
+from db.flushing import Part, outcome
 from db.recorder import Recorder
 from db.thresholds import LADDER, needed
 from service.errors import DatabaseError
@@ -275,6 +276,30 @@ def test_an_unknown_commit_is_resolved_by_reading_last_epoch(
         recorder.finish(0, Ended(20))
     assert epochs(database, mine.run_id) == list(range(1, 21))
     assert run_row(database, mine.run_id)["state"] == "done"
+
+
+def test_a_commit_that_is_still_under_way_is_waited_for(database: Database) -> None:
+    (mine,) = claim_all(database.engine, [grok_spec()])
+    part = Part(mine.run_id, mine.attempt, expected=0, reached=10)
+    found = []
+
+    def resolve() -> None:
+        again = database.engine.raw_connection()
+        found.append(outcome(again.driver_connection, [part]))
+        again.close()
+
+    def waits() -> bool:
+        query = "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)"
+        with database.engine.connect() as connection:
+            return bool(connection.scalar(text(query)))
+
+    thread = threading.Thread(target=resolve)
+    with database.engine.begin() as lost:  # the server has the flush, but not yet its end
+        lost.execute(text("UPDATE runs SET last_epoch = 10 WHERE id = :id"), {"id": mine.run_id})
+        thread.start()
+        eventually(lambda: waits() or not thread.is_alive())
+    thread.join()
+    assert found == [(True, set())]
 
 
 def test_what_cannot_be_written_in_the_end_fails_loudly(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import socket
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 
@@ -92,6 +94,26 @@ def test_a_writer_cannot_change_the_schema(login_of: MakeLogin, statement: str) 
     engine.dispose()
 
 
+def test_an_owner_that_may_grant_a_role_but_not_take_it_reads_as_itself(
+    database: Database, database_server: Server, login_of: MakeLogin
+) -> None:
+    url = login_of("groktime_reader")
+    name = make_url(url).username
+    with database.engine.connect() as connection:
+        version = connection.scalar(text("SELECT current_setting('server_version_num')::int"))
+    if version is not None and version >= 160000:
+        # What CREATE ROLE gives a creator that is no superuser, as on managed servers.
+        database_server.execute(
+            f"GRANT groktime_reader TO {name} WITH ADMIN TRUE, INHERIT TRUE, SET FALSE"
+        )
+    engine = connect(url, "reader")
+    with engine.connect() as connection:
+        assert list_suites(connection) == []
+        with pytest.raises((InternalError, ProgrammingError), match=r"read-only|denied"):
+            connection.execute(text("DELETE FROM curve"))
+    engine.dispose()
+
+
 def test_a_readers_statement_ends_in_time(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,9 +130,22 @@ def test_a_server_that_is_not_there_is_named_without_the_password() -> None:
     assert PASSWORD not in "".join(traceback.format_exception(refused.value))
 
 
-def test_tls_parameters_are_honoured(database_server: Server) -> None:
-    with pytest.raises(DatabaseError, match="cannot be reached"):
-        connect("postgresql://u@127.0.0.1:1/d?sslmode=verify-full&sslrootcert=/nowhere.pem")
+def test_tls_parameters_are_honoured() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def agree_to_tls() -> None:
+            client, _ = server.accept()
+            with client:
+                client.recv(8)  # libpq asks for TLS
+                client.sendall(b"S")
+                client.recv(1)  # until it gives up: the certificate it must check against is away
+
+        thread = threading.Thread(target=agree_to_tls)
+        thread.start()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(DatabaseError, match=r"root certificate .*/nowhere\.pem"):
+            connect(f"postgresql://u@{address}/d?sslmode=verify-full&sslrootcert=/nowhere.pem")
+        thread.join()
 
 
 def test_errors_of_statements_show_no_parameters(database: Database) -> None:
