@@ -114,7 +114,7 @@ async def served(
             return body, media_type, now
 
         CACHE.labels("computed").inc()
-        entry = await answers.computed_once(asked, stamp, work)
+        entry = await answers.computed_once(asked, stamp, work, running=suite.running)
     else:
         CACHE.labels("hit").inc()
     if known is not None and _lists(known, entry.etag):

@@ -71,13 +71,22 @@ class AnswerCache:
         return entry
 
     async def computed_once(
-        self, asked: Hashable, stamp: Stamp, compute: Callable[[], tuple[bytes, str, Stamp]]
+        self,
+        asked: Hashable,
+        stamp: Stamp,
+        compute: Callable[[], tuple[bytes, str, Stamp]],
+        *,
+        running: bool = False,
     ) -> Entry:
-        """Compute in a thread; whoever asks the same meanwhile waits for the same result."""
-        flight = (asked, stamp)
-        running = self._flights.get(flight)
-        if running is not None:
-            return await asyncio.shield(running)
+        """Compute in a thread; whoever asks the same meanwhile waits for the same result.
+
+        While a sweep runs that is so for other stamps, too: an answer that takes longer than runs
+        take to close would otherwise be computed several times at once.
+        """
+        flight = asked if running else (asked, stamp)
+        under_way = self._flights.get(flight)
+        if under_way is not None:
+            return await asyncio.shield(under_way)
         future: asyncio.Future[Entry] = asyncio.get_running_loop().create_future()
         # Marks the exception as seen: the first asker raises it, later ones may not exist.
         future.add_done_callback(lambda done: done.cancelled() or done.exception())

@@ -94,7 +94,7 @@ class BoundedRequests:
         if isinstance(error, TooLarge):
             told = ApiError(413, error.detail)
         else:
-            told = ApiError(504, f"the answer took longer than {self._limits.seconds:g} seconds")
+            told = ApiError(504, f"the answer took longer than {self._seconds(scope):g} seconds")
         await document(Request(scope), told)(scope, receive, send)
 
 

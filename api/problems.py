@@ -13,6 +13,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy.exc import DataError, DBAPIError
+from sqlalchemy.exc import TimeoutError as NoConnectionFree
 from starlette.exceptions import HTTPException
 
 from service.answers.refusals import Ambiguous, NotEnough, Refusal, Unknown
@@ -133,6 +134,9 @@ def translate(error: Exception) -> ApiError:
         return ApiError(422, "a value is not one that the database can compare with")
     if isinstance(error, DBAPIError):
         return _database_problem(error)
+    if isinstance(error, NoConnectionFree):
+        retry = {"Retry-After": str(RETRY_SECONDS)}
+        return ApiError(503, "all connections to the database are in use; try again", headers=retry)
     if isinstance(error, AnalysisError | SuiteError | InputError):
         return ApiError(422, str(error))
     if isinstance(error, SweepError | ConfigurationError):
@@ -210,7 +214,7 @@ def install(app: FastAPI) -> None:
         assert isinstance(error, RequestValidationError)
         return _validation(request, error)
 
-    for kind in (ApiError, GroktimeError, DBAPIError):
+    for kind in (ApiError, GroktimeError, DBAPIError, NoConnectionFree):
         app.add_exception_handler(kind, on_error)
     app.add_exception_handler(Exception, on_error)
     app.add_exception_handler(HTTPException, on_http)

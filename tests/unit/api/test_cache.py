@@ -37,6 +37,32 @@ def test_whoever_asks_meanwhile_gets_the_same_computation() -> None:
     assert len(calls) == 1
 
 
+@pytest.mark.parametrize(("running", "computations"), [(True, 1), (False, 2)])
+def test_only_while_a_sweep_runs_later_revisions_wait_for_what_is_under_way(
+    running: bool, computations: int
+) -> None:
+    cache = AnswerCache()
+    started, finish = threading.Event(), threading.Event()
+    calls = []
+
+    def compute() -> tuple[bytes, str, Stamp]:
+        calls.append(1)
+        started.set()
+        finish.wait(10)
+        return body("answer", (1,))
+
+    async def ask() -> None:
+        first = asyncio.create_task(cache.computed_once("q", (1,), compute, running=running))
+        await asyncio.to_thread(started.wait, 10)
+        later = asyncio.create_task(cache.computed_once("q", (2,), compute, running=running))
+        await asyncio.sleep(0)
+        finish.set()
+        await asyncio.gather(first, later)
+
+    asyncio.run(ask())
+    assert len(calls) == computations
+
+
 def test_a_failure_reaches_everyone_and_is_not_kept() -> None:
     cache = AnswerCache()
 

@@ -1,11 +1,16 @@
-"""The bucket of heavy questions per client."""
+"""What one client can ask of the server: time, and a bucket of heavy questions."""
 
 from __future__ import annotations
 
-import pytest
+import asyncio
 
-from api.limits import HeavyWork, Limits
-from api.problems import ApiError
+import httpx
+import pytest
+from sqlalchemy.exc import TimeoutError as NoConnectionFree
+from starlette.types import Receive, Scope, Send
+
+from api.limits import BoundedRequests, HeavyWork, Limits
+from api.problems import ApiError, translate
 
 
 def test_a_burst_is_allowed_then_a_rate() -> None:
@@ -21,3 +26,27 @@ def test_a_burst_is_allowed_then_a_rate() -> None:
     heavy.take("a")
     with pytest.raises(ApiError):
         heavy.take("a")
+
+
+@pytest.mark.parametrize(
+    ("path", "seconds"), [("/crossing", "0.01"), ("/suites/central/report", "0.02")]
+)
+def test_an_answer_that_takes_too_long_is_ended_and_told_its_limit(path: str, seconds: str) -> None:
+    async def never(scope: Scope, receive: Receive, send: Send) -> None:
+        await asyncio.Event().wait()
+
+    async def ask() -> httpx.Response:
+        app = BoundedRequests(never, Limits(seconds=0.01, report_seconds=0.02))
+        transport = httpx.ASGITransport(app=app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            return await client.get(path)
+
+    response = asyncio.run(ask())
+    assert response.status_code == 504
+    assert f"longer than {seconds} seconds" in response.json()["detail"]
+
+
+def test_a_pool_without_a_free_connection_is_no_failure_of_the_server() -> None:
+    told = translate(NoConnectionFree("QueuePool limit of size 8 overflow 10 reached"))
+    assert told.status == 503
+    assert told.headers["Retry-After"]
