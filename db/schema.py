@@ -21,7 +21,6 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import BigInteger, Double, Integer
 
 RUN_STATES = ("pending", "running", "stale", "done", "failed")
-OPEN_STATES = ("pending", "running", "stale")
 ATTEMPT_STATES = ("running", "done", "failed", "stale", "released")
 SWEEP_STATES = ("submitted", "running", "done", "failed", "stopped")
 

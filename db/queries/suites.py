@@ -28,11 +28,6 @@ FROM suites s CROSS JOIN LATERAL (
 ORDER BY s.name
 """
 
-PRIMES = """
-SELECT DISTINCT r.prime FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
-WHERE sr.suite_id = :suite ORDER BY r.prime
-"""
-
 
 @dataclass(frozen=True)
 class SuiteRow:
@@ -83,11 +78,6 @@ def suite_revision(connection: Connection, name: str) -> tuple[int, int]:
     if row is None:
         raise _unknown(connection, name)
     return row.id, row.revision
-
-
-def suite_primes(connection: Connection, suite_id: int) -> list[int]:
-    """Primes of the suite's runs, inherited ones included."""
-    return list(connection.scalars(text(PRIMES), {"suite": suite_id}))
 
 
 def _unknown(connection: Connection, name: str) -> SuiteError:

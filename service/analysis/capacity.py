@@ -72,19 +72,9 @@ class Capacity:
     missing: int
 
 
-def memorised_bits(n_train: int, vocabulary: int) -> float:
-    """K_mem = n_train·log2 V, the worst-case bits of a label set."""
-    return n_train * float(np.log2(vocabulary))
-
-
 def p_mem(k_mem: float, c_model: BitsPerParameter) -> float:
     """P_mem = K_mem / C_model: the capacity threshold in parameters."""
     return k_mem / c_model.value
-
-
-def capacity_fraction(k_mem: float, c_model: float, params: FloatArray) -> FloatArray:
-    """f = K_mem / (C_model·P)."""
-    return np.asarray(k_mem / (c_model * params), dtype=np.float64)
 
 
 def choose_c_model(

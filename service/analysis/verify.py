@@ -48,17 +48,24 @@ def verify_statistics(source: str | Path | Mapping[str, Any] | None = None) -> l
     golden = _load(source)
     checks: list[Check] = []
     for name, table in golden.items():
-        if name == "crossings":
-            checks.extend(_crossings(table))
-        elif name == "onsets":
-            checks.extend(_onsets(table))
-        elif isinstance(table, Mapping) and {"axes", "cells", "expected"} <= set(table):
-            checks.extend(_table(name, table))
-        else:
-            raise AnalysisError(
-                f"{name}: not crossings, onsets or a table with axes, cells and expected"
-            )
+        try:
+            checks.extend(_checks(name, table))
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise AnalysisError(f"{name}: not a golden table: {error!r}") from error
     return checks
+
+
+def _checks(name: str, table: Any) -> Iterator[Check]:
+    if name == "crossings":
+        yield from _crossings(table)
+    elif name == "onsets":
+        yield from _onsets(table)
+    elif isinstance(table, Mapping) and {"axes", "cells", "expected"} <= set(table):
+        yield from _table(name, table)
+    else:
+        raise AnalysisError(
+            f"{name}: not crossings, onsets or a table with axes, cells and expected"
+        )
 
 
 def _load(source: str | Path | Mapping[str, Any] | None) -> Mapping[str, Any]:

@@ -6,13 +6,12 @@ import pytest
 from service.analysis.capacity import (
     PAPER_C_MODEL,
     capacity,
-    capacity_fraction,
     choose_c_model,
-    memorised_bits,
     p_mem,
 )
 from service.analysis.inputs import CapacityRuns
 from service.errors import AnalysisError
+from service.spec import ModularData
 
 N8 = np.array([1000, 1374, 1891, 2601, 3576, 4917, 6761, 9300])
 WIDTHS = np.array([10, 12, 14, 16, 18, 20, 22])
@@ -97,11 +96,9 @@ def test_source_of_c_is_the_fit_then_a_matched_suite_then_the_paper() -> None:
 
 
 def test_check_values_of_the_central_prime() -> None:
-    k_mem = memorised_bits(6328, 115)
+    k_mem = ModularData(prime=113).n_train * np.log2(115)
     assert k_mem == pytest.approx(43_318, abs=0.5)
-    paper = choose_c_model(None)
-    assert p_mem(k_mem, paper) == pytest.approx(20_055, abs=0.5)
-    assert capacity_fraction(k_mem, paper.value, np.array([p_mem(k_mem, paper)])) == [1.0]
+    assert p_mem(k_mem, choose_c_model(None)) == pytest.approx(20_055, abs=0.5)
 
 
 def test_no_runs_are_refused() -> None:

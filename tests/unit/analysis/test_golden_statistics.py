@@ -77,6 +77,19 @@ def test_a_file_that_is_not_json_is_one_line(tmp_path: Path) -> None:
         verify_statistics(path)
 
 
+@pytest.mark.parametrize(
+    ("name", "broken"),
+    [
+        ("crossings", [{"t_mem": [[1, 2]]}]),
+        ("onsets", [{"delays": []}]),
+        ("central_like", {"axes": ["p"], "cells": [{"p": 97}], "expected": {}}),
+    ],
+)
+def test_a_broken_table_is_named_in_one_line(name: str, broken: object) -> None:
+    with pytest.raises(AnalysisError, match=rf"{name}: not a golden table"):
+        verify_statistics({name: broken})
+
+
 def test_an_unknown_table_is_named() -> None:
     with pytest.raises(AnalysisError, match="surprise: not crossings"):
         verify_statistics({"surprise": {"cells": {}}})

@@ -26,7 +26,6 @@ from service.analysis.design import Design, full_rank, variance_inflation
 from service.analysis.equivalence import tost
 from service.analysis.hypotheses import hypothesis_tests
 from service.analysis.nested import sufficiency
-from service.analysis.pooled_table import pooled_table
 from service.analysis.published import (
     published_scalar,
     published_settings,
@@ -414,27 +413,3 @@ def test_published_values_are_at_hand() -> None:
     assert published_scalar("nothing of the kind") is None
     assert published_settings("central") == ()
     assert [r.n_primes for r in published_settings("init_scale")] == [5, 5, 5]
-
-
-def test_pooled_table_sets_the_papers_rows_beside_ours() -> None:
-    cells = frame((*FIVE, 149), decay=(0.0, 0.1, 1.0), shift=0.3)
-    tests = hypothesis_tests(cells, ["weight_decay", "p"], n_resamples=200)
-    rows = {(r.test, r.label): r for r in pooled_table(tests, "weight_decay")}
-    by_test = {r.test: r for r in rows.values()}
-    assert by_test["spearman"].published is not None
-    assert by_test["spearman"].published.cells == 42
-    assert by_test["spearman"].n == 18
-    trend = rows["robustness", "weight_decay: slope, dex per unit"]
-    assert trend.published is not None
-    assert trend.published.statistic == 0.321
-    assert rows["robustness", "p: slope, dex per unit"].published is None
-    assert set(published_tests("weight_decay")) <= set(by_test)
-
-
-def test_pooled_table_says_what_cannot_be_tested() -> None:
-    tests = hypothesis_tests(frame().head(2), ["dropout"], n_resamples=10)
-    rows = pooled_table(tests)
-    assert all(r.published is None for r in rows)
-    missing = [r for r in rows if r.statistic is None]
-    assert {"spearman", "ccc", "m3_vs_m2", "robustness"} <= {r.test for r in missing}
-    assert all("not testable" in r.note for r in missing)
