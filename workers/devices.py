@@ -8,7 +8,8 @@ from pathlib import Path
 import torch
 
 from service.errors import ConfigurationError
-from service.spec import TOKENS, RunSpec
+from service.spec import RunSpec
+from workers.memory import model_bytes
 
 ACCEPTED = "auto, cpu, cuda, cuda:N or mps"
 
@@ -70,25 +71,15 @@ def free_memory(device: torch.device, share: float = 1.0) -> int:
     return 2**31
 
 
-def model_bytes(spec: RunSpec, device: torch.device) -> int:
-    """Memory one model of the stack takes on the device, rounded up.
-
-    Weights, both moments and a gradient; the data; and the activations that the backward pass
-    keeps, which only stacked models hold at the same time: on a CPU one model trains at a time.
-    """
-    persistent = 4 * 4 * spec.params + 8 * 5 * (spec.data.n_train + spec.data.n_val)
-    if device.type == "cpu":
-        return persistent
-    model, batch = spec.model, min(spec.optimiser.batch_size, spec.data.n_train)
-    per_position = 8 * model.hidden + 16 * model.width
-    activations = batch * (TOKENS * model.depth * per_position + 4 * spec.vocabulary)
-    return persistent + 4 * activations
-
-
-def max_stack(spec: RunSpec, device: str = "auto", share: float = 1.0) -> int:
-    """How many models of this shape one stack on the device may hold; at least one.
+def stack_bytes(device: str = "auto", share: float = 1.0) -> int:
+    """Memory one stack may take on the device now.
 
     Bundles that share a GPU start at once and each see it free, so each counts its share only.
     """
-    chosen = resolve_device(device)
-    return max(1, int(_MEMORY_SHARE * free_memory(chosen, share)) // model_bytes(spec, chosen))
+    return int(_MEMORY_SHARE * free_memory(resolve_device(device), share))
+
+
+def max_stack(spec: RunSpec, device: str = "auto", share: float = 1.0) -> int:
+    """How many models of this shape one stack on the device may hold now; at least one."""
+    kind = resolve_device(device).type
+    return max(1, stack_bytes(device, share) // model_bytes(spec, kind))

@@ -2,6 +2,9 @@
 
 Tune only schedules. It hears of a stack when it is trained, and a trial that is retried or
 reused starts from what the database and the checkpoints say, never from memory.
+
+Torch takes seconds to import: it is left to where training begins, so that the driver does
+without it and a worker can be ended while it is still starting.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 from pydantic import SecretStr
@@ -31,9 +34,9 @@ from service.errors import ConfigurationError, DatabaseError
 from service.settings import Settings
 from service.spec import RunSpec
 from workers.checkpoints import CheckpointStore
-from workers.devices import max_stack
-from workers.engines import Engine, engine_fingerprint
-from workers.training import train
+
+if TYPE_CHECKING:
+    from workers.engines import Engine
 
 log = logging.getLogger(__name__)
 
@@ -121,6 +124,8 @@ class BundleTrainable(tune.Trainable):
         """The stack cut to what the device can hold now."""
         if not specs:
             return
+        from workers.devices import max_stack
+
         items = list(specs.items())
         most = max_stack(items[0][1], self._orders.device, gpu_share())
         for first in range(0, len(items), most):
@@ -128,6 +133,8 @@ class BundleTrainable(tune.Trainable):
 
     def _claimed(self, database: Database, specs: dict[int, RunSpec]) -> list[Claim]:
         """Lease the runs, each from the newest checkpoint this engine can go on from."""
+        from workers.engines import engine_fingerprint
+
         orders = self._orders
         usable = {
             run_id: self._store.epochs(
@@ -140,6 +147,8 @@ class BundleTrainable(tune.Trainable):
         return lasting(lambda: claim(database, list(specs), owner, orders.lease_seconds, usable))
 
     def _train_claims(self, database: Database, claims: Sequence[Claim]) -> float:
+        from workers.training import train
+
         orders = self._orders
         begin = time.monotonic()
         with Recorder(database, claims, lease_seconds=orders.lease_seconds) as recorder:

@@ -21,6 +21,7 @@ ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_AIR_NEW_OUTPUT": "0",  # the newer output talks even when told to be silent
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_prestart_worker_first_driver": "0",  # Tune's workers have an environment of their own
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Ctrl-C ends the sweep, not one Tuner of it
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",  # the sweep tells what failed, once

@@ -11,7 +11,6 @@ import secrets
 import time
 from collections.abc import Sequence
 
-import torch
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
 
@@ -21,12 +20,12 @@ from db.lasting import first_line, lasting, may_pass
 from service.errors import SweepError
 from service.settings import Settings
 from service.sweep.job import Job, SweepOptions, SweepReport
-from service.sweep.plan import STACK_BYTES, Bundle, Pending, halves, plan
+from service.sweep.plan import Bundle, Pending, halves, plan
 from service.sweep.progress import SweepProgress
+from service.sweep.room import room_on
 from service.sweep.selection import learnt_cost, stored_runs
 from service.sweep.tidying import tidy
-from service.sweep.tuner import MAX_BUNDLES, Outcomes, Resources, tune_bundles
-from workers.devices import model_bytes
+from service.sweep.tuner import Outcomes, Resources, most_bundles, tune_bundles
 from workers.trainable import WorkerOrders
 
 log = logging.getLogger(__name__)
@@ -63,11 +62,11 @@ class Sweep:
         self.name = f"sweep-{secrets.token_hex(4)}"
         self.slots = slots
         self.report = SweepReport()
-        self._on_gpu = options.gpus_per_bundle > 0
         device = settings.device
         if device == "auto":
-            device = "cuda" if self._on_gpu else "cpu"
+            device = "cuda" if options.gpus_per_bundle > 0 else "cpu"
         self._orders = WorkerOrders.of(settings, database_url, device)
+        self._room = room_on(device, options.gpus_per_bundle)
 
     def run(self, progress: SweepProgress) -> SweepReport:
         """Train until every selected run is closed or in the hands of another sweep."""
@@ -82,7 +81,8 @@ class Sweep:
                     if self._others_have_ended(progress):
                         continue
                     return self._finish()
-                now, split = bundles[:MAX_BUNDLES], split[MAX_BUNDLES:]
+                most = most_bundles(self.slots)
+                now, split = bundles[:most], split[most:]
                 outcomes = self._train(now)
                 after = lasting(self._moved)
                 if after == before and len(outcomes.crashed) == len(now) >= SYSTEMIC_BUNDLES:
@@ -118,13 +118,12 @@ class Sweep:
             for run in chosen.values()
             if run.state in ("pending", "stale")
         ]
-        device = torch.device("cuda" if self._on_gpu else "cpu")
         return plan(
             pending,
             cost,
             workers=self.slots,
             order=self.job.suite.file.order,
-            room=lambda spec: STACK_BYTES // model_bytes(spec, device),
+            room=self._room,
         )
 
     def _train(self, bundles: Sequence[Bundle]) -> Outcomes:

@@ -20,7 +20,6 @@ Order = Literal["longest_first", "seeds_first"]
 TARGET_SECONDS = 60.0  # a bundle's aim: a trial's start is then well under one percent
 SHORTEST_SECONDS = 4.0  # small sweeps are cut finer, to keep all workers busy to the end
 BUNDLES_PER_WORKER = 12
-STACK_BYTES = 1 << 30  # memory one stack may take on its device
 
 
 @dataclass(frozen=True)

@@ -75,8 +75,9 @@ class SweepProgress:
         self._thread = threading.Thread(target=self._watch, name="progress", daemon=True)
 
     def __enter__(self) -> Self:
-        self._began = time.monotonic()
         self._first = snapshot(self._engine, self._weights)
+        self._idle_until = time.monotonic()
+        self._under_way = False
         self._thread.start()
         return self
 
@@ -124,17 +125,26 @@ class SweepProgress:
                     return
 
     def _lines(self) -> None:
+        said = time.monotonic()
+        self.say(f"{self._suite}: {self._told(self._first)}")
         while True:
-            last = self._ended.wait(LINE_SECONDS)
+            last = self._ended.wait(LINE_SECONDS if self._under_way else POLL_SECONDS)
             now = self._latest()
-            if now is not None:
-                self.say(f"{self._suite}: {self._told(now)}")
+            told = self._told(now) if now is not None else None
+            due = self._under_way if last else time.monotonic() - said >= LINE_SECONDS
+            if told is not None and due:
+                said = time.monotonic()
+                self.say(f"{self._suite}: {told}")
             if last:
                 return
 
     def _told(self, now: Snapshot) -> str:
-        elapsed = time.monotonic() - self._began
         words = [f"{now.done}/{now.runs} runs"]
+        self._under_way = self._under_way or now.running > 0 or now.work > self._first.work
+        if not self._under_way:
+            self._idle_until = time.monotonic()
+            return f"{words[0]}, starting Ray"
+        elapsed = time.monotonic() - self._idle_until
         if now.failed:
             words.append(f"{now.failed} failed")
         if now.running:

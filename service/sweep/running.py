@@ -39,7 +39,9 @@ def run_sweep(
     if not job.open:
         failed = {run.id: run.reason or "" for run in job.runs.values() if run.state == "failed"}
         return job, SweepReport(failed=failed)
-    with cluster(cluster_address(address, settings.ray_address), options.workers):
+    where = cluster_address(address, settings.ray_address)
+    display = SweepProgress(engine, suite.name, job.weights(), console)
+    with display as progress, cluster(where, options.workers):
         # Imports Ray, whose ways of authentication are settled by now.
         from service.sweep.driver import Sweep
 
@@ -50,8 +52,7 @@ def run_sweep(
         if options.gpus_per_bundle:
             slots = min(slots, int(resources["GPU"] / options.gpus_per_bundle))
         slots = min(slots, options.workers or slots)
-        sweep = Sweep(job, engine, settings, database_url, options, slots)
-        display = SweepProgress(engine, suite.name, job.weights(), console)
-        with terminated_as_interrupt(), display as progress:
+        with terminated_as_interrupt():
+            sweep = Sweep(job, engine, settings, database_url, options, slots)
             report = sweep.run(progress)
     return job, report

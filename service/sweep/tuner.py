@@ -16,7 +16,7 @@ from service.logs import redact
 from service.sweep.plan import Bundle
 from workers.trainable import BundleTrainable, WorkerOrders
 
-MAX_BUNDLES = 2000  # Tune's bookkeeping grows with every trial it has seen
+FEWEST_BUNDLES, MOST_BUNDLES, BUNDLES_PER_WORKER = 500, 2000, 100  # of one Tuner
 LONGEST_REASON = 300  # characters
 RETRIES = 1  # a crashed bundle goes on once from its checkpoints before it is split
 
@@ -56,6 +56,16 @@ class Outcomes(tune.Callback):
         self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
     ) -> None:
         self.crashed[trial.config["bundle"]["number"]] = _summary(trial)
+
+
+def most_bundles(workers: int) -> int:
+    """How many bundles one Tuner should have.
+
+    Tune keeps a record of each trial, and writes them all when it ends, so few are better; but
+    workers wait for the last one of a Tuner, half a bundle each, so many are better where there
+    are many workers.
+    """
+    return max(FEWEST_BUNDLES, min(MOST_BUNDLES, BUNDLES_PER_WORKER * workers))
 
 
 def _summary(trial: Trial) -> str:

@@ -13,8 +13,9 @@ from worker_runs import VARIANTS, make_run
 
 from service.errors import ConfigurationError
 from workers import devices
-from workers.devices import free_memory, max_stack, model_bytes
+from workers.devices import free_memory, max_stack
 from workers.engines import step_mode
+from workers.memory import model_bytes
 from workers.model import initial_state
 from workers.slab import Slab
 from workers.tasks import make_dataset
@@ -82,7 +83,7 @@ def test_bundles_that_share_a_gpu_share_its_memory(monkeypatch: pytest.MonkeyPat
     assert free_memory(gpu, share=0.25) == 4 * gigabyte
     spec = make_run(width=64)
     quarter = max_stack(spec, "cuda", share=0.25)
-    assert 4 * quarter * model_bytes(spec, gpu) <= 16 * gigabyte
+    assert 4 * quarter * model_bytes(spec, "cuda") <= 16 * gigabyte
     assert quarter < max_stack(spec, "cuda")
 
 
@@ -94,4 +95,4 @@ def test_a_crowded_gpu_leaves_less_than_its_share(monkeypatch: pytest.MonkeyPatc
 
 def test_activations_of_stacked_models_are_counted_on_a_gpu() -> None:
     spec = make_run(width=64, batch_size=32)
-    assert model_bytes(spec, torch.device("cuda")) > model_bytes(spec, CPU)
+    assert model_bytes(spec, "cuda") > model_bytes(spec, "cpu")
