@@ -1,10 +1,12 @@
 """What a deployment has to provide: bytes, connections, memory and processor time.
 
-    python benchmarks/sizing.py [--json]
+    python benchmarks/sizing.py [--filled] [--json]
 
 Trains a small suite as `groktime sweep` does, on a scratch embedded server, and looks at the
 server and the workers meanwhile. Times are processor time of one thread, so that what else the
-machine does matters little; deploy/README.md works its tables out from these figures.
+machine does matters little; deploy/README.md works its tables out from these figures. With
+--filled only the bytes of a fuller database are printed, whose curves are made up: a few thousand
+epochs weigh too much, since their pages are half empty.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 os.environ["OMP_NUM_THREADS"] = "1"
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -26,7 +29,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import psycopg2
 import torch
 
+from benchmarks.paper_database import fill
 from db import embedded
+from db.engine import connect
+from db.migrating import migrate
 from service.spec import ModelSpec, ModularData, RunSpec, ThresholdStop
 from workers.devices import cpu_name
 from workers.engines import choose_engine, make_stack
@@ -41,6 +47,7 @@ stop: {max_epochs: 400}
 speed: {widths: [16, 24]}
 grok: {widths: [16, 24]}
 """
+FILLED = ("mini",), 500_000  # suites, epochs
 CASES = ((59, 24), (59, 48), (113, 32), (113, 64), (113, 128))
 
 ACTIVITY = """
@@ -130,8 +137,7 @@ def sweep_figures(home: Path) -> dict[str, float]:
     if sweep.returncode:
         raise SystemExit("the sweep failed")
     cursor.execute("VACUUM ANALYZE curve")
-    cursor.execute(SIZES)
-    rows, runs, curve, heap, run_bytes, whole = cursor.fetchone()
+    figures = weighed(cursor)
     dump = home / "weighed.dump"
     subprocess.run(
         ["groktime", "db", "dump", "weighed", str(dump)],
@@ -140,16 +146,11 @@ def sweep_figures(home: Path) -> dict[str, float]:
         stdout=subprocess.DEVNULL,
     )
     checkpoints = [path.stat().st_size for path in (home / "checkpoints").rglob("*.npz")]
-    figures = {
-        "epochs recorded": rows,
-        "bytes an epoch, table and index": curve / rows,
-        "bytes an epoch, table alone": heap / rows,
-        "bytes a run, without its curve": run_bytes / runs,
-        "bytes an epoch in a dump": dump.stat().st_size / rows,
+    figures |= {
+        "bytes an epoch in a dump": dump.stat().st_size / figures["epochs recorded"],
         "connections of a sweep with one worker": most["all"],
         "connections as writer": most["groktime writer"],
         "MB resident of a worker": memory / 1e6,
-        "MB of an empty database": (whole - curve - run_bytes) / 1e6,
     }
     if checkpoints:
         figures["bytes of the largest checkpoint left"] = max(checkpoints)
@@ -157,19 +158,45 @@ def sweep_figures(home: Path) -> dict[str, float]:
     return figures
 
 
+def weighed(cursor: Any) -> dict[str, float]:
+    """Bytes of what the database holds."""
+    cursor.execute(SIZES)
+    rows, runs, curve, heap, run_bytes, whole = cursor.fetchone()
+    return {
+        "epochs recorded": rows,
+        "bytes an epoch, table and index": curve / rows,
+        "bytes an epoch, table alone": heap / rows,
+        "bytes a run, without its curve": run_bytes / runs,
+        "MB of an empty database": (whole - curve - run_bytes) / 1e6,
+    }
+
+
+def filled_figures(home: Path) -> dict[str, float]:
+    """Weigh a database that holds a suite of made-up curves."""
+    engine = connect(embedded.start(home), check_schema=False)
+    migrate(engine)
+    fill(engine, *FILLED)
+    held = engine.raw_connection()
+    figures = weighed(held.cursor())
+    held.close()
+    engine.dispose()
+    return figures
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--filled", action="store_true", help="bytes of a fuller database alone")
     parser.add_argument("--json", action="store_true", help="one JSON object")
     options = parser.parse_args()
     torch.set_num_threads(1)
     home = Path(tempfile.mkdtemp(prefix="gts", dir="/tmp"))
     try:
-        figures = sweep_figures(home)
+        figures = filled_figures(home) if options.filled else sweep_figures(home)
     finally:
         embedded.stop(home)
         shutil.rmtree(home, ignore_errors=True)
     os.environ.setdefault("GROKTIME_HOME", str(home))
-    for prime, width in CASES:
+    for prime, width in () if options.filled else CASES:
         figures[f"processor ms a model-epoch, p={prime} d={width}"] = processor_ms(
             central(prime, width)
         )

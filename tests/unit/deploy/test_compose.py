@@ -22,7 +22,7 @@ from compose_file import (
     without_profile,
 )
 
-FILES = ("docker-compose.yml", "deploy/compose.gpu.yml")
+FILES = ("docker-compose.yml", "deploy/compose.gpu.yml", "deploy/compose.closed.yml")
 FORBIDDEN_USERS = ("root", "0", "0:0")
 
 
@@ -85,15 +85,14 @@ def test_every_image_is_pinned(compose: dict[str, Any]) -> None:
         assert tag != "latest"
 
 
-def test_a_service_mounts_only_secrets_it_reads(compose: dict[str, Any]) -> None:
+def test_a_service_mounts_only_secrets_it_reads(root: Path, compose: dict[str, Any]) -> None:
     for name, service in compose["services"].items():
         if name == "postgres":
             continue  # reads a folder of them in roles.sql
-        read = {
-            Path(str(value)).name
-            for value in service.get("environment", {}).values()
-            if str(value).startswith("/run/secrets/")
-        }
+        text = str(service.get("environment", {}))
+        if name == "prometheus":
+            text = (root / "deploy/prometheus/prometheus.yml").read_text()
+        read = set(re.findall(r"/run/secrets/(\w+)", text))
         assert set(service.get("secrets", ())) == read, name
 
 
@@ -141,11 +140,23 @@ def test_health_checks_ask_ports_the_service_listens_on(compose: dict[str, Any])
                 assert int(port) in container_ports(service), name
 
 
+def test_closing_reading_gives_the_api_the_token_that_prometheus_sends(
+    root: Path, compose: dict[str, Any]
+) -> None:
+    closed = load(root / "deploy/compose.closed.yml", {})
+    (api,) = closed["services"].values()
+    assert api["environment"] == {"GROKTIME_READ_TOKEN_FILE": "/run/secrets/read_token"}
+    assert api["secrets"] == compose["services"]["prometheus"]["secrets"] == ["read_token"]
+    assert "read_token" in compose["secrets"]
+
+
 def test_the_gpu_file_changes_only_services_of_the_main_file(
     root: Path, compose: dict[str, Any]
 ) -> None:
     gpu = load(root / "deploy/compose.gpu.yml", {})
     assert set(gpu["services"]) <= set(compose["services"])
+    # The driver on the head decides what is trained on; workers are told.
+    assert gpu["services"]["ray-head"]["environment"] == {"GROKTIME_DEVICE": "cuda"}
     devices = gpu["services"]["ray-worker"]["deploy"]["resources"]["reservations"]["devices"]
     assert devices[0]["capabilities"] == ["gpu"]
 

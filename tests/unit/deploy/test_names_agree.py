@@ -215,5 +215,5 @@ def test_the_database_url_reaches_kubernetes_by_secret_only(
 ) -> None:
     text = str(kubernetes)
     assert "postgresql://" not in text
-    keys = set(re.findall(r"'secretKeyRef': {'name': 'groktime-urls', 'key': '([\w-]+)'}", text))
-    assert keys == {"database-url", "writer-url", "reader-url", "api-token"}
+    keys = set(re.findall(r"'secretKeyRef': {'name': 'groktime-urls', 'key': '([\w-]+)'", text))
+    assert keys == {"database-url", "writer-url", "reader-url", "api-token", "read-token"}

@@ -1,8 +1,11 @@
-"""What users can set is documented."""
+"""What users can set is documented, and what documents name is there."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+
+import pytest
 
 from service.settings import Settings
 
@@ -17,3 +20,28 @@ def test_every_setting_has_a_row_in_the_documentation() -> None:
         if (variable := f"`GROKTIME_{name.upper()}`") not in table
     ]
     assert missing == []
+
+
+PAGES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "deploy" / "README.md")
+)
+FOLDERS = "api|benchmarks|dashboard|db|deploy|docs|scripts|service|tests|workers"
+MADE = "deploy/secrets"  # by deploy/make-secrets
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_file_that_a_page_names_exists(page: str) -> None:
+    text = (ROOT / page).read_text()
+    named = re.findall(rf"`((?:{FOLDERS})/[\w./-]+)`", text)
+    linked = re.findall(r"\]\(([^):#]+)\)", text)
+    missing = [n for n in named if not (ROOT / n).exists() and not n.startswith(MADE)]
+    missing += [n for n in linked if not (ROOT / page).parent.joinpath(n).exists()]
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_test_that_a_page_names_exists(page: str) -> None:
+    tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    named = re.findall(r"`(test_\w+)`", (ROOT / page).read_text())
+    assert [name for name in named if f"def {name}(" not in tests] == []
