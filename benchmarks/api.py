@@ -1,9 +1,10 @@
-"""Requests per second and latency of the API, on loopback, with a paper-sized suite.
+"""Requests per second and latency of the API, on loopback, with a database of the paper's size.
 
-A scratch embedded server is filled with the runs of `central` (summaries made up by the paper's
-laws, no curves: no route measured here reads them); the API runs as `groktime serve` does, in a
-process of its own. Printed for 1 and 32 clients: warm answers, a 304, and cold answers after
-each of several revisions. Times are this machine's; compare rows of one run only.
+A scratch embedded server is filled as by benchmarks/database.py (with `--quick` with `central`
+alone), and its first passages are then made to follow the paper's laws, so that curves cross; the
+API runs as `groktime serve` does, in a process of its own. Printed for 1 and 32 clients: warm
+answers, a 304, and cold answers after each of several revisions. Times are this machine's; compare
+rows of one run only.
 
     python benchmarks/api.py [--quick] [--json]
 """
@@ -23,16 +24,17 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 import httpx
 import numpy as np
 from sqlalchemy import Engine, text
 
+from benchmarks.paper_database import PAPER, PAPER_ROWS, QUICK_ROWS, fill
 from db import embedded
 from db.engine import connect
 from db.migrating import migrate
-from db.registering import register_suite
 from db.thresholds import LADDER
-from service.suites import load_suite
 
 WARM = {
     "warm /crossing": "/crossing?prime=113",
@@ -46,10 +48,9 @@ COLD = {
 }
 
 # T_mem and T_gen at 99 %, epochs, with noise by run id; the rest of the ladder in proportion.
-CLOSE_RUNS = """
-UPDATE runs r SET state = 'done', closed_at = now(), stopped_by = 'threshold', attempt = 1,
-    engine = 'made up', device = 'cpu', fingerprint = 'made up', seconds = 1.0,
-    last_epoch = t.last,
+FOLLOW_LAWS = """
+UPDATE runs r SET
+    last_epoch = ceil(greatest(t.mem, t.gen)),
     first_online = ARRAY(SELECT ceil(t.mem * share)::int FROM unnest(CAST(:shares AS float8[]))
         WITH ORDINALITY AS s(share, i) ORDER BY i),
     first_eval = ARRAY(SELECT ceil(t.mem * share)::int FROM unnest(CAST(:shares AS float8[]))
@@ -59,9 +60,7 @@ UPDATE runs r SET state = 'done', closed_at = now(), stopped_by = 'threshold', a
         WITH ORDINALITY AS s(share, i) ORDER BY i) ELSE array_fill(NULL::int, ARRAY[59]) END,
     bits = CASE WHEN r.kind = 'capacity' THEN least(0.97 * r.k_mem, 2.1 * r.params) END
 FROM (
-    SELECT id, least(greatest(mem, 1), 4900) AS mem, least(greatest(gen, 1), 4900) AS gen,
-        least(5000, ceil(greatest(least(greatest(mem, 1), 4900), least(greatest(gen, 1), 4900)))
-            + 1)::int AS last
+    SELECT id, least(greatest(mem, 1), 4900) AS mem, least(greatest(gen, 1), 4900) AS gen
     FROM (
         SELECT id, 200 * power(params / (3.0 * k_mem), -1.3) * noise AS mem,
             200 * power(params / (3.0 * k_mem), -0.3) * noise AS gen
@@ -72,16 +71,15 @@ FROM (
 """
 
 
-def fill(engine: Engine) -> int:
-    """Register central and close all of its runs; returns their number."""
-    suite = load_suite("central")
-    register_suite(engine, suite.name, suite.stored(), suite.digest, suite.runs())
+def fill_with_crossings(engine: Engine, quick: bool) -> tuple[int, int]:
+    """Numbers of runs and of curve rows that a scratch database has now."""
+    filled = fill(engine, ("central",), QUICK_ROWS) if quick else fill(engine, PAPER, PAPER_ROWS)
     shares = [0.7 + 0.3 * (k - 500) / 490 if k < 990 else 1.0 for k in LADDER]
     with engine.begin() as connection:
-        closed = connection.execute(text(CLOSE_RUNS), {"shares": shares}).rowcount
+        connection.execute(text(FOLLOW_LAWS), {"shares": shares})
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.execute(text("VACUUM ANALYZE"))
-    return closed
+        connection.execute(text("VACUUM ANALYZE runs"))
+    return filled
 
 
 def free_port() -> int:
@@ -153,7 +151,8 @@ def row(name: str, clients: int, measured: np.ndarray) -> dict[str, object]:
 def benchmark(address: str, engine: Engine, requests: int, colds: int) -> list[dict[str, object]]:
     rows = []
     with httpx.Client(base_url=address, timeout=60) as client:
-        tags = {path: client.get(path).headers["etag"] for path in WARM.values()}
+        answers = {path: client.get(path).raise_for_status() for path in WARM.values()}
+    tags = {path: answer.headers["etag"] for path, answer in answers.items()}
     for clients in (1, 32):
         for name, path in WARM.items():
             rows.append(row(name, clients, measure(address, path, clients, requests, None)))
@@ -175,7 +174,7 @@ def benchmark(address: str, engine: Engine, requests: int, colds: int) -> list[d
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer requests")
+    parser.add_argument("--quick", action="store_true", help="a small database, fewer requests")
     parser.add_argument("--json", action="store_true", help="one JSON line")
     options = parser.parse_args()
     home = Path(tempfile.mkdtemp(prefix="gt-", dir="/tmp"))
@@ -184,7 +183,7 @@ def main() -> None:
         url = embedded.start(home)
         engine = connect(url, check_schema=False)
         migrate(engine)
-        runs = fill(engine)
+        runs, epochs = fill_with_crossings(engine, options.quick)
         process, address = start_server(url)
         rows = benchmark(
             address, engine, 320 if options.quick else 3200, 3 if options.quick else 10
@@ -197,9 +196,9 @@ def main() -> None:
         embedded.stop(home)
         shutil.rmtree(home, ignore_errors=True)
     if options.json:
-        print(json.dumps({"runs": runs, "rows": rows}))
+        print(json.dumps({"runs": runs, "epochs": epochs, "rows": rows}))
         return
-    print(f"central, {runs} runs; one API process; load average {os.getloadavg()[0]:.1f}\n")
+    print(f"{runs:,} runs, {epochs:,} epochs; one API process; load {os.getloadavg()[0]:.1f}\n")
     print(f"{'request':<22}{'clients':>8}{'n':>7}{'req/s':>9}{'p50 ms':>9}{'p99 ms':>9}")
     for r in rows:
         print(

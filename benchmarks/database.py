@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 from sqlalchemy import Connection, Engine, text
 
-from benchmarks.paper_database import PAPER, QUICK, fill
+from benchmarks.paper_database import PAPER, PAPER_ROWS, QUICK, QUICK_ROWS, fill
 from db import embedded
 from db.claims import Claim, claim
 from db.curve_rows import COLUMNS, METRICS, absent_columns, encode
@@ -46,7 +46,6 @@ from service.spec import FixedStop, ModelSpec, ModularData, OptimiserSpec, RunSp
 FLUSH_ROWS = 5_000
 RUNS = 10  # of one writer; a flush holds FLUSH_ROWS / RUNS epochs of each
 WRITERS = 8
-PAPER_ROWS, QUICK_ROWS = 20_000_000, 300_000
 EXPLAIN_LIMIT = 6
 
 EXECUTEMANY = f"""

@@ -28,6 +28,7 @@ PAPER = (
     "permutations",
 )
 QUICK = ("mini", "central-two-cores")
+PAPER_ROWS, QUICK_ROWS = 20_000_000, 300_000
 
 # Epochs differ between runs by a fixed hash of their number; the mean is what is asked for.
 CLOSE_RUNS = f"""
