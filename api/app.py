@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -73,6 +74,7 @@ def create_app(settings: Settings | None = None, limits: Limits | None = None) -
     app.state.database = database
     app.state.answers = AnswerCache()
     app.state.heavy = HeavyWork(limits)
+    app.state.exports = asyncio.Semaphore(limits.exports)
     app.state.events = hub
     app.state.sweeps = Sweeps(database, settings)
     app.state.summaries = Summaries()

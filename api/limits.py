@@ -27,6 +27,7 @@ class Limits:
     heavy_burst: int = 120  # computations a client may ask for at once
     heavy_per_second: float = 20.0
     events_clients: int = 200
+    exports: int = 4  # downloads at once: each holds a connection while its client reads
 
 
 class TooLarge(HTTPException):

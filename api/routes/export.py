@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from collections.abc import AsyncIterator
@@ -15,6 +16,7 @@ from sqlalchemy import text
 
 from api.database import Database
 from api.limits import HeavyWork
+from api.problems import ApiError
 from api.queries import SUITE_NAME, StrictQuery
 from api.tokens import MayRead
 from db.export import Format, curves_table, runs_table, write_table
@@ -57,6 +59,11 @@ async def get_export(
     database: Database = request.app.state.database
     heavy: HeavyWork = request.app.state.heavy
     heavy.take(request.client.host if request.client else "")
+    places: asyncio.Semaphore = request.app.state.exports
+    if places.locked():
+        raise ApiError(
+            503, "as many exports as this server allows are under way", headers={"Retry-After": "5"}
+        )
 
     def find() -> int:
         with database.reading() as connection:
@@ -65,16 +72,24 @@ async def get_export(
     suite_id = await anyio.to_thread.run_sync(find)
     filename = f"{suite}-{query.table}.{form}"
     return StreamingResponse(
-        _streamed(database, suite_id, query.table, form),
+        _streamed(places, database, suite_id, query.table, form),
         media_type=MEDIA_TYPES[form],
         headers={"Content-Disposition": f'attachment; filename="{filename}"'},
     )
 
 
 async def _streamed(
-    database: Database, suite_id: int, name: str, form: Format
+    places: asyncio.Semaphore, database: Database, suite_id: int, name: str, form: Format
 ) -> AsyncIterator[bytes]:
     """A thread writes the table into a pipe; who stops reading ends it by closing the pipe."""
+    async with places:
+        async for chunk in _written(database, suite_id, name, form):
+            yield chunk
+
+
+async def _written(
+    database: Database, suite_id: int, name: str, form: Format
+) -> AsyncIterator[bytes]:
     table = runs_table(suite_id) if name == "runs" else curves_table(suite_id)
     read_end, write_end = os.pipe()
     failures: list[Exception] = []

@@ -7,8 +7,12 @@ import io
 import httpx
 import pandas as pd
 import pytest
+from fixtures.commands import wait_until
 from fixtures.database import Database
+from fixtures.http import asking
 from sqlalchemy import text
+
+from api.limits import Limits
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])
@@ -37,6 +41,21 @@ def test_who_stops_reading_leaves_nothing_behind(
     with api.stream("GET", "/export/tiny.csv?table=curves") as response:
         next(response.iter_bytes())
     assert api.get("/health").status_code == 200
+
+
+def test_more_downloads_than_the_limit_are_turned_away(seeded: Database) -> None:
+    with asking(seeded.url, Limits(exports=0)) as api:
+        refused = api.get("/export/tiny.csv")
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+        assert api.get("/suites").status_code == 200
+
+
+def test_a_download_given_up_makes_place_for_the_next(seeded: Database) -> None:
+    with asking(seeded.url, Limits(exports=1)) as api:
+        for _ in range(3):
+            with api.stream("GET", "/export/decay.csv?table=curves") as response:
+                next(response.iter_bytes())
+            wait_until(lambda: api.get("/export/tiny.csv").status_code == 200)
 
 
 def test_other_forms_are_refused(api: httpx.Client) -> None:
