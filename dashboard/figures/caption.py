@@ -108,4 +108,11 @@ def answer_caption(answer: Answer, *more: str) -> str:
 
 def bits_text(c_model: BitsPerParameter) -> str:
     """C = 2.16 bits/parameter (fitted)."""
-    return f"C = {c_model.value:.3g} bits/parameter ({c_model.source})"
+    return f"C = {c_model.value:.3g} bits/parameter ({bits_source(c_model)})"
+
+
+def bits_source(c_model: BitsPerParameter) -> str:
+    """Where C_model came from, in words."""
+    if c_model.source == "matched_suite":
+        return f"fitted in suite {c_model.suite}"
+    return "fitted" if c_model.source == "fitted" else "the paper's"

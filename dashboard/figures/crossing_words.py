@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dashboard.figures.caption import Note, Reading, setting_text
+from dashboard.figures.caption import Note, Reading, bits_source, setting_text
 from dashboard.numbers import count, dex, interval, people, percent
 from service.answers.crossing import CrossingAnswer
 from service.answers.delay import DelayAnswer
@@ -90,7 +90,7 @@ def readings(answer: CrossingAnswer) -> list[Reading]:
             "term": "P_mem",
             "value": people(answer.p_mem),
             "detail": f"K_mem {people(answer.k_mem)} bits ÷ {answer.c_model.value:.3g} "
-            f"bits/parameter ({answer.c_model.source})",
+            f"bits/parameter ({bits_source(answer.c_model)})",
             "role": "p_mem",
         },
     ]

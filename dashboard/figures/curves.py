@@ -185,7 +185,7 @@ def _meta(curves: Sequence[RunCurve], shown: Shown | None) -> Meta:
             {
                 "label": f"run {c.run.id}",
                 "route": f"/runs/{c.run.id}/curve",
-                "without": ["run", "points"],
+                "without": ["run", "points", "suite"],
             }
             for c in curves
         ],

@@ -31,6 +31,7 @@ from service.answers.speeds import SpeedPoint, SpeedsAnswer
 
 # `meta` of a trace or shape: small multiples leave out what is marked as detail.
 DETAIL = "detail"
+LEAST_SCALE = 10.0  # epochs of delay the axis shows even where all are zero
 
 
 def delay_figure(
@@ -49,7 +50,7 @@ def delay_figure(
         *_speed_traces("T_mem", "mem", speeds.t_mem, crossing),
         *_delay_traces(delay, widths),
     ]
-    largest = max((p.delay for p in delay.points), default=1.0) or 1.0
+    largest = max([LEAST_SCALE, *(p.delay for p in delay.points)])
     units = crossing.units
     frame = layout(
         _meta(delay, crossing, speeds),

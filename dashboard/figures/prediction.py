@@ -48,6 +48,7 @@ class PredictionMeta(Meta):
     """Also carries both tables and the axes that residuals can be shown against."""
 
     tests: Sequence[Row]
+    test_notes: Sequence[str]
     settings: Sequence[SettingWords]
     axes: Sequence[str]
     paper: Printed | None
@@ -104,7 +105,7 @@ def residual_figure(
                 },
                 "line": {"width": 1, "color": COLOURS["outline"]},
             },
-            "customdata": [[c.prime, setting_text(c.setting)] for c in cells],
+            "customdata": [[c.prime, setting_text(c.setting), dict(c.setting)] for c in cells],
             "hovertemplate": "%{y:+.3f} dex<br>p = %{customdata[0]}<br>%{customdata[1]}"
             "<extra></extra>",
         }
@@ -211,7 +212,9 @@ def _cells_trace(name: str, index: int, cells: Sequence[CellRow]) -> Trace:
             "symbol": [symbol + ("-open" if c.at_floor or c.at_cap else "") for c in cells],
             "size": 9,
         },
-        "customdata": [[c.prime, dex(c.residual), setting_text(c.setting)] for c in cells],
+        "customdata": [
+            [c.prime, dex(c.residual), setting_text(c.setting), dict(c.setting)] for c in cells
+        ],
         "hovertemplate": "p = %{customdata[0]} %{customdata[2]}<br>P<sub>cross</sub> %{x:,.0f}"
         "<br>P<sub>onset</sub> %{y:,.0f}<br>%{customdata[1]}<extra></extra>",
     }
@@ -295,10 +298,7 @@ def _std(value: float | None) -> str:
 def _meta(
     answer: TestsAnswer, reference: Reference | None, title: str, summary: str
 ) -> PredictionMeta:
-    notes: list[Note] = [
-        {"tone": "plain", "text": f"{text[:1].upper()}{text[1:].rstrip('.')}."}
-        for text in answer.notes
-    ]
+    notes: list[Note] = []
     lost = answer.n_total - answer.n
     if lost:
         notes.append(
@@ -325,6 +325,7 @@ def _meta(
         "notes": notes,
         "sources": [{"label": "cells", "route": "/tests", "without": ["axis"]}],
         "tests": table(answer, reference),
+        "test_notes": [f"{text[:1].upper()}{text[1:].rstrip('.')}." for text in answer.notes],
         "settings": [_setting_words(row, reference) for row in answer.within],
         "axes": ["prime", "k_mem", *answer.axes],
         "paper": None

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import TypedDict
 
 from dashboard.figures.caption import Tone, axis_name
-from dashboard.numbers import count, p_value, people
+from dashboard.numbers import count, p_value, people, scientific
 from service.analysis.published import PublishedTest
 from service.answers.cell_tests import Statistic, TestsAnswer
 from service.answers.reference import Reference
 
 ALPHA = 0.05
+HUGE = 1e12  # an F of cells that lie on a line
 
 
 class Row(TypedDict):
@@ -107,7 +108,10 @@ def _name(statistic: Statistic) -> str:
 def _value(statistic: Statistic) -> str:
     if statistic.value is None:
         return "–"
-    large = abs(statistic.value) >= 1000
+    size = abs(statistic.value)
+    if size >= HUGE:
+        return scientific(statistic.value)
+    large = size >= 1000
     text = people(statistic.value) if large else f"{statistic.value:.3g}".replace("-", "−")
     if statistic.low is not None and statistic.high is not None:
         ends = f"{statistic.low:.3g} to {statistic.high:.3g}".replace("-", "−")

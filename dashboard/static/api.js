@@ -10,21 +10,32 @@ export class Refused extends Error {
 
 const key = () => sessionStorage.getItem("groktime-read-token");
 
+// Reading is open unless the server is closed by a token, which stays in this tab.
+export const isClosed = () => Boolean(key());
+
+export const bearer = (token = key()) => (token ? { Authorization: `Bearer ${token}` } : {});
+
 export async function ask(route, { signal, method = "GET", body, token } = {}) {
-  const headers = { Accept: "application/json" };
-  const bearer = token || key();
-  if (bearer) headers.Authorization = `Bearer ${bearer}`;
+  const headers = { Accept: "application/json", ...bearer(token || key()) };
   if (body) headers["Content-Type"] = "application/json";
+  const response = await answered(route, { method, headers, signal, body: body && JSON.stringify(body) });
+  return response.status === 204 ? null : response.json();
+}
+
+// A table or another file, as it is.
+export async function file(route) {
+  return (await answered(route, { headers: bearer() })).blob();
+}
+
+async function answered(route, options) {
   let response;
   try {
-    response = await fetch(route, {
-      method, headers, signal, body: body && JSON.stringify(body),
-    });
+    response = await fetch(route, options);
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Refused(0, { title: "The server cannot be reached.", detail: "The server cannot be reached. Is groktime serve running?" });
+    throw new Refused(0, { detail: "The server cannot be reached. Is groktime serve running?" });
   }
-  if (response.ok) return response.status === 204 ? null : response.json();
+  if (response.ok) return response;
   let problem = {};
   try {
     problem = await response.json();

@@ -13,10 +13,12 @@ const NAMES = {
   onset: "Prediction", runs: "Runs", sweeps: "Sweeps",
 };
 // Settings that mean the same in every view travel along.
-const SHARED = ["suite", "prime", "method", "clock", "units", "labels", "max_width", "t_mem", "t_gen", "e_train", "e_val"];
+const SHARED = ["suite", "prime", "method", "clock", "units", "labels", "max_width", "level", "t_mem", "t_gen", "e_train", "e_val"];
 
 const main = document.getElementById("main");
+const news = document.getElementById("news");
 let current;
+let known = [];
 
 function navigation(view, query, axes) {
   const kept = new URLSearchParams([...query].filter(([name]) => SHARED.includes(name) || axes.includes(name)));
@@ -31,6 +33,7 @@ let latest = 0;
 async function show() {
   const mine = (latest += 1);
   main.dataset.state = "busy";
+  news.hidden = true;
   try {
     await arrive(() => mine === latest);
   } finally {
@@ -40,11 +43,11 @@ async function show() {
 
 async function arrive(stillWanted) {
   const { view } = here();
-  let known = [];
   try {
     known = await suites();
   } catch (error) {
-    return error.status === 401 ? unlock(error.message) : fail("The suites could not be read", error.message);
+    return error.status === 401 ? unlock(error.message) : message("The suites could not be read",
+      el("p", {}, error.message), el("button", { type: "button", class: "button", onclick: show }, "Try again"));
   }
   if (!stillWanted()) return;
   document.title = `${NAMES[view]} · groktime`;
@@ -54,53 +57,61 @@ async function arrive(stillWanted) {
   }
   if (current?.name !== view) {
     const module = await import(`./views/${view}.js`);
-    const made = await module.view(known);
     if (!stillWanted()) return;
     current?.leave?.();
     forgetPlots(main);
-    current = { name: view, ...made };
-    main.replaceChildren(made.node);
+    current = { name: view, ...module.view() };
+    main.replaceChildren(current.node);
     main.dataset.view = view;
   }
-  const drawn = current.update(here().query); // settles the address before it waits for data
+  const drawn = current.update(here().query, known); // settles the address before it waits for data
   const suite = known.find((one) => one.name === here().query.get("suite"));
   navigation(view, here().query, suite ? Object.keys(suite.axes) : []);
   await drawn;
 }
 
-function fail(title, text) {
+// A page without charts: what is the matter, and what to do next.
+function message(title, ...parts) {
+  current?.leave?.();
+  forgetPlots(main);
   current = undefined;
-  main.replaceChildren(el("section", { class: "card message" },
-    el("h1", {}, title), el("p", {}, text),
-    el("button", { type: "button", class: "button", onclick: () => location.reload() }, "Try again")));
+  main.dataset.view = "message";
+  main.replaceChildren(el("section", { class: "card message" }, el("h1", {}, title), ...parts));
 }
 
 // Reading may be closed by a token; it stays in this tab only.
 function unlock(text) {
-  current = undefined;
   const token = el("input", { type: "password", id: "read-token", autocomplete: "off" });
-  main.replaceChildren(el("section", { class: "card message" },
-    el("h1", {}, "This server asks for a token"), el("p", {}, text),
+  message("This server asks for a token", el("p", {}, text),
     el("form", { class: "inline-form", onsubmit: (event) => {
       event.preventDefault();
       sessionStorage.setItem("groktime-read-token", token.value);
       location.reload();
-    } }, field("Token", token), el("button", { class: "button primary", type: "submit" }, "Read"))));
+    } }, field("Token", token), el("button", { class: "button primary", type: "submit" }, "Read")));
 }
 
 function welcome() {
-  current = undefined;
-  main.replaceChildren(el("section", { class: "card message" },
-    el("h1", {}, "No suite has been trained yet"),
+  message("No suite has been trained yet",
     el("p", {}, ...rich("groktime trains thousands of tiny transformers and finds the size at which memorising becomes faster than generalising. Where the two speeds cross, grokking should start.")),
     el("p", {}, "Train the demonstration, which takes a few minutes on a laptop:"),
     el("pre", {}, "scripts/demo"),
     el("p", {}, "or any suite of the paper:"),
-    el("pre", {}, "groktime sweep central")));
+    el("pre", {}, "groktime sweep central"),
+    el("p", {}, "This page goes on by itself as soon as there is something to see."));
 }
 
+// Views that are cheap to draw follow by themselves; the others say that there is something new.
+function heard(progress, { news: isNews, changed }) {
+  const strange = !known.some((suite) => suite.name === progress.suite);
+  if (main.dataset.state === "settled" && (!current || strange)) return show();
+  if (!isNews || !current) return;
+  if (current.heard) return current.heard(progress);
+  if (changed && progress.suite === here().query.get("suite")) news.hidden = false;
+}
+
+news.addEventListener("click", show);
 themeButton(document.getElementById("theme"), () => current?.redraw?.());
-live(document.getElementById("live"), (event) => current?.heard?.(event));
+live(document.getElementById("live"), heard);
 onMove(() => show());
 plotly();
 show();

@@ -7,6 +7,8 @@ import { draw } from "./drawing.js";
 import { exportMenu } from "./exporting.js";
 import { changed, here, path } from "./address.js";
 
+const MOST_OFFERS = 24;
+
 export class ChartCard {
   // `adapt` may change the figure before it is drawn; `onMeta` hears what the figure says.
   constructor({ name, title, height = 480, adapt, onMeta, onClick, config, level = "h2" }) {
@@ -71,8 +73,10 @@ export class ChartCard {
   }
 
   refuse(error) {
+    this.figure = this.meta = undefined;
     this.notes.hidden = true;
-    this.caption.textContent = "";
+    this.caption.textContent = this.summary.textContent = "";
+    this.plot.setAttribute("aria-label", `Chart. ${error.message}`);
     this.onMeta?.(null);
     this.show("refused", error.message, offers(error.problem));
   }
@@ -92,19 +96,30 @@ export class ChartCard {
   }
 }
 
+// Small multiples: what all captions say is said once, under each stays what is its own.
+export function sharedCaption(cards) {
+  const captions = cards.filter((card) => card.meta).map((card) => [card, card.meta.caption.split(" · ")]);
+  if (!captions.length) return "";
+  const common = captions[0][1].filter((part) => captions.every(([, parts]) => parts.includes(part)));
+  for (const [card, parts] of captions) {
+    const own = parts.filter((part) => !common.includes(part) && !part.startsWith("p = ")); // its title says p
+    card.caption.replaceChildren(...(own.length ? rich(own.join(" · ")) : []));
+  }
+  return common.join(" · ");
+}
+
 // What the server would have accepted, as links that lead there.
 function offers(problem = {}) {
   const { parameter, accepted } = problem;
-  if (!accepted || !parameter) return [];
+  if (!parameter) return [];
   const { view, query } = here();
-  const link = (name, value) =>
-    el("a", { class: "chip", "data-link": true, href: path(view, changed(query, { [name]: value })) }, `${name.replace(/_/g, " ")} ${value}`);
-  if (Array.isArray(accepted)) {
-    return [el("div", { class: "chips" }, accepted.slice(0, 24).map((value) => link(parameter, value)))];
-  }
-  if (typeof accepted === "object") {
-    return Object.entries(accepted).map(([name, values]) =>
-      el("div", { class: "chips" }, values.slice(0, 24).map((value) => link(name, value))));
-  }
-  return [];
+  const chip = (changes, text) =>
+    el("a", { class: "chip", "data-link": true, href: path(view, changed(query, changes)) }, text);
+  const choices = Array.isArray(accepted) ? { [parameter]: accepted }
+    : accepted && typeof accepted === "object" ? accepted : {};
+  const rows = Object.entries(choices).map(([name, values]) =>
+    values.slice(0, MOST_OFFERS).map((value) => chip({ [name]: value }, `${name.replace(/_/g, " ")} ${value}`)));
+  // Words such as "at most 0.99" are no links, but leaving the parameter out is.
+  if (!rows.length && query.has(parameter)) rows.push([chip({ [parameter]: null }, `without ${parameter} = ${query.get(parameter)}`)]);
+  return rows.map((row) => el("div", { class: "chips" }, row));
 }

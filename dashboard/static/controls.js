@@ -49,21 +49,41 @@ export const LADDER = [
 
 const shown = (value) => `${Math.round(value * 1000) / 10} %`;
 
-export function thresholdSlider(label, name, value, most = 0.99) {
+export function thresholdSlider(label, name, value, { onMove } = {}) {
   const id = fresh(name);
-  const rungs = LADDER.filter((rung) => rung <= most + 1e-9);
-  const at = Math.max(0, rungs.findIndex((rung) => Math.abs(rung - value) < 1e-9));
-  const output = el("output", { for: id }, shown(rungs[at]));
+  const distance = LADDER.map((rung) => Math.abs(rung - value));
+  const at = distance.indexOf(Math.min(...distance)); // a link may hold a value between the rungs
+  const output = el("output", { for: id }, shown(value));
   const send = debounce((chosen) => set({ [name]: chosen }, { replace: true }));
   const range = el("input", {
-    type: "range", id, name, min: 0, max: rungs.length - 1, step: 1, value: at,
-    "aria-valuetext": shown(rungs[at]),
+    type: "range", id, name, min: 0, max: LADDER.length - 1, step: 1, value: at,
+    "aria-valuetext": shown(value),
     oninput: (event) => {
-      const chosen = rungs[Number(event.target.value)];
+      const chosen = LADDER[Number(event.target.value)];
       output.textContent = shown(chosen);
       range.setAttribute("aria-valuetext", shown(chosen));
+      onMove?.();
       send(chosen);
     },
   });
   return el("div", { class: "field slider" }, el("label", { for: id }, ...[label].flat()), range, output);
+}
+
+export function numberField(label, name, value, { onChange, ...attributes } = {}) {
+  const box = el("input", {
+    type: "number", id: fresh(name), name, value: value ?? "", class: "narrow", ...attributes,
+    onchange: (event) => (onChange ?? ((chosen) => set({ [name]: chosen || null })))(event.target.value),
+  });
+  return field(label, box);
+}
+
+// Fill a form anew without losing the place of the keyboard, what is folded out, or a slider's grip.
+export function refill(form, ...children) {
+  const active = form.contains(document.activeElement) ? document.activeElement : null;
+  if (active?.type === "range") return;
+  const open = form.querySelector("details.more")?.open;
+  const place = active?.dataset.setting ? `[data-setting="${active.dataset.setting}"]:checked` : active?.name && `[name="${active.name}"]`;
+  form.replaceChildren(...children.flat().filter(Boolean));
+  if (open) form.querySelector("details.more")?.setAttribute("open", "");
+  if (place) form.querySelector(place)?.focus();
 }

@@ -1,5 +1,6 @@
 // Taking a chart along: picture, data, the call that made it, and code that fetches the same.
 
+import { file, isClosed } from "./api.js";
 import { el, toast } from "./dom.js";
 import { plotly } from "./drawing.js";
 
@@ -30,12 +31,13 @@ function items(card, menu) {
     await action();
   };
   const sources = card.meta?.sources ?? [];
+  const pictures = card.node.dataset.state === "ready" ? ["png", "svg"] : [];
   return [
-    el("button", { type: "button", onclick: close(() => picture(card, "png")) }, "PNG picture"),
-    el("button", { type: "button", onclick: close(() => picture(card, "svg")) }, "SVG picture"),
+    ...pictures.map((format) =>
+      el("button", { type: "button", onclick: close(() => picture(card, format)) }, `${format.toUpperCase()} picture`)),
     ...sources.map((source) =>
-      el("a", { href: twin(source, card.query), download: `${card.fileName}-${source.label}.csv`, onclick: close(() => {}) },
-        sources.length > 1 ? `CSV of ${source.label}` : "CSV table")),
+      tableLink(twin(source, card.query), `${card.fileName}-${source.label}.csv`,
+        sources.length > 1 ? `CSV of ${source.label}` : "CSV table", close(() => {}))),
     el("button", { type: "button", onclick: close(() => copy(call(card), "API call")) }, "Copy API call"),
     el("button", { type: "button", onclick: close(() => copy(python(card), "Python snippet")) }, "Copy Python snippet"),
   ];
@@ -48,12 +50,35 @@ function twin(source, query) {
   return `${source.route}?${all}`;
 }
 
-const call = (card) => `curl '${location.origin}/charts/${card.name}?${card.query}'`;
+// A link that saves a table. A closed server wants a header, which a plain link cannot send.
+export function tableLink(route, name, text, done = () => {}, attributes = {}) {
+  return el("a", { href: route, download: name, ...attributes, onclick: async (event) => {
+    done();
+    if (!isClosed()) return;
+    event.preventDefault();
+    try {
+      const url = URL.createObjectURL(await file(route));
+      el("a", { href: url, download: name }).click();
+      setTimeout(() => URL.revokeObjectURL(url), 60000);
+    } catch (error) {
+      toast(error.message);
+    }
+  } }, text);
+}
+
+function call(card) {
+  const header = isClosed() ? '-H "Authorization: Bearer $GROKTIME_READ_TOKEN" ' : "";
+  return `curl ${header}'${location.origin}/charts/${card.name}?${card.query}'`;
+}
 
 function python(card) {
-  const lines = ["import pandas as pd", ""];
+  const closed = isClosed();
+  const lines = closed
+    ? ["import os", "", "import pandas as pd", "", 'token = {"Authorization": f"Bearer {os.environ[\'GROKTIME_READ_TOKEN\']}"}']
+    : ["import pandas as pd", ""];
   for (const source of card.meta?.sources ?? []) {
-    lines.push(`${source.label.replace(/\W+/g, "_")} = pd.read_csv("${location.origin}${twin(source, card.query)}")`);
+    const url = `${location.origin}${twin(source, card.query)}`;
+    lines.push(`${source.label.replace(/\W+/g, "_")} = pd.read_csv("${url}"${closed ? ", storage_options=token" : ""})`);
   }
   return `${lines.join("\n")}\n`;
 }

@@ -1,33 +1,35 @@
 // Progress as it happens, told once to the whole page.
 
 import { forget } from "./suites.js";
+import { follow } from "./stream.js";
+
+const REST_MS = 20000;
 
 export function live(sign, heard) {
-  const source = new EventSource("/events");
   const revisions = new Map();
   let timer;
   const rest = () => {
     sign.removeAttribute("data-on");
     sign.textContent = "idle";
   };
-  const tell = (event) => {
-    const data = JSON.parse(event.data);
+  follow("/events", ({ event, data }) => {
+    if (event !== "progress") return;
+    const progress = JSON.parse(data);
     forget();
-    if (data.states.running) {
+    if (progress.states.running) {
       sign.hidden = false;
       sign.dataset.on = "";
-      sign.textContent = `training ${data.suite}: ${data.states.done} of ${data.runs}`;
+      sign.textContent = `training ${progress.suite}: ${progress.states.done} of ${progress.runs}`;
       clearTimeout(timer);
-      timer = setTimeout(rest, 20000);
-    } else if (sign.dataset.suite === data.suite) {
+      timer = setTimeout(rest, REST_MS);
+    } else if (sign.dataset.suite === progress.suite) {
       rest();
     }
-    sign.dataset.suite = data.suite;
-    // The first events tell where each suite stands; only later ones are news.
-    const news = revisions.has(data.suite);
-    revisions.set(data.suite, data.revision);
-    if (news) heard(data);
-  };
-  source.addEventListener("progress", tell);
-  addEventListener("pagehide", () => source.close());
+    sign.dataset.suite = progress.suite;
+    // The first event of a suite tells where it stands; only later ones are news.
+    const news = revisions.has(progress.suite);
+    const changed = revisions.get(progress.suite) !== progress.revision;
+    revisions.set(progress.suite, progress.revision);
+    heard(progress, { news, changed });
+  });
 }

@@ -14,10 +14,6 @@ const trim = (value, digits) => String(Number(value.toPrecision(digits)));
 
 export const whole = (value) => (value ?? 0).toLocaleString("en");
 
-export function percent(share) {
-  return `${Math.round(share * 1000) / 10} %`;
-}
-
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return "–";
   if (seconds < 90) return `${Math.round(seconds)} s`;

@@ -9,22 +9,37 @@ from pathlib import Path
 
 import httpx
 import pytest
-from fixtures.database import Database, Server
+from fixtures.database import Database, Server, scratch_database
 from fixtures.http import serving, settings_for
 from fixtures.seeded import record, register
 from fixtures.visitor import Visitor
 from playwright.sync_api import Browser, BrowserContext, Playwright, sync_playwright
 from pydantic import SecretStr
+from sqlalchemy import Engine
 
 from api import create_app
 from api.limits import Limits
 from db.claims import claim
+from db.dump import dump_suite
 from db.engine import connect
+from db.load import load_dump
 from db.registering import open_runs
-from service.suites import load_suite
+from service.answers.reading import reading
+from service.suites import Suite, load_suite
 
 EXAMPLE = Path(__file__).parent.parent / "fixtures" / "example.yaml"
 TOKEN = "a-token-for-tests"
+READ_TOKEN = "a-token-for-reading"
+RECORDED = """
+description: A few runs that were trained elsewhere.
+primes: [23]
+seeds: [7]
+stop: {max_epochs: 600}
+speed:
+  widths: [16, 24]
+grok:
+  widths: [16, 24]
+"""
 FLAGS = [
     "--headless",
     "--no-sandbox",
@@ -60,13 +75,38 @@ def browser(playwright: Playwright) -> Iterator[Browser]:
     opened.close()
 
 
+def train(engine: Engine, suite: Suite) -> None:
+    """Register a suite and record made-up curves for all its runs."""
+    ids = list(open_runs(engine, register(engine, suite)).values())
+    record(engine, claim(engine, ids, "seeding", 600))
+
+
 @pytest.fixture(scope="session")
-def example_database(database_server: Server, seeded_template: str) -> Iterator[Database]:
-    """The seeded suites, and a larger one with all kinds of runs and a swept axis."""
+def recording(
+    database_server: Server, template_database: str, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A suite trained in another database and written to a file."""
+    folder = tmp_path_factory.mktemp("recording")
+    (folder / "recorded.yaml").write_text(RECORDED)
+    path = folder / "recorded.groktime"
+    with scratch_database(database_server, template_database) as elsewhere:
+        train(elsewhere.engine, load_suite(folder / "recorded.yaml"))
+        with reading(elsewhere.engine) as connection:
+            dump_suite(connection, "recorded", path, dense=20)
+    return path
+
+
+@pytest.fixture(scope="session")
+def example_database(
+    database_server: Server, seeded_template: str, recording: Path
+) -> Iterator[Database]:
+    """The seeded suites, a larger one with all kinds of runs and a swept axis, the demo's runs
+    (made up), and a suite loaded from a recording."""
     name = f"gt_browser_{os.getpid()}"
     engine = connect(database_server.create(name, seeded_template))
-    ids = list(open_runs(engine, register(engine, load_suite(EXAMPLE))).values())
-    record(engine, claim(engine, ids, "seeding", 600))
+    train(engine, load_suite(EXAMPLE))
+    train(engine, load_suite("demo"))
+    load_dump(engine, recording)
     yield Database(database_server.url(name), engine)
     engine.dispose()
     database_server.drop(name)
@@ -77,6 +117,14 @@ def site(browser: Browser, example_database: Database) -> Iterator[str]:
     """Address of the dashboard."""
     settings = settings_for(example_database.url, api_token=SecretStr(TOKEN))
     settings = settings.model_copy(update={"default_suite": "example"})
+    with serving(create_app(settings, Limits(heavy_burst=100_000))) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def closed_site(browser: Browser, example_database: Database) -> Iterator[str]:
+    """Address of the same dashboard where reading needs a token."""
+    settings = settings_for(example_database.url, read_token=SecretStr(READ_TOKEN))
     with serving(create_app(settings, Limits(heavy_burst=100_000))) as address:
         yield address
 
@@ -107,12 +155,13 @@ def profiles(browser: Browser) -> Iterator[dict[str, BrowserContext]]:
 
 @pytest.fixture
 def visit(profiles: dict[str, BrowserContext], site: str) -> Iterator[Callable[..., Visitor]]:
-    """Open a window in a theme; what it stores is forgotten afterwards."""
+    """Open a window in a theme, at the shared server unless another is named; what it stores is
+    forgotten afterwards."""
     pages = []
 
-    def opened(theme: str = "light") -> Visitor:
+    def opened(theme: str = "light", at: str = site) -> Visitor:
         pages.append(profiles[theme].new_page())
-        return Visitor(pages[-1], site)
+        return Visitor(pages[-1], at)
 
     yield opened
     for page in pages:
@@ -123,6 +172,18 @@ def visit(profiles: dict[str, BrowserContext], site: str) -> Iterator[Callable[.
 @pytest.fixture
 def visitor(visit: Callable[..., Visitor]) -> Visitor:
     return visit()
+
+
+@pytest.fixture
+def inside(visit: Callable[..., Visitor], closed_site: str) -> Visitor:
+    """A visitor who has given the token that a closed server asks for."""
+    visitor = visit(at=closed_site)
+    visitor.open("/view/sweeps?suite=tiny")
+    assert "asks for a token" in visitor.page.inner_text("main h1")
+    visitor.page.fill("#read-token", READ_TOKEN)
+    visitor.page.get_by_role("button", name="Read").click()
+    visitor.page.wait_for_selector("main[data-view=sweeps][data-state=settled]")
+    return visitor
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,34 +1,10 @@
-"""axe-core finds nothing serious in any view, and the keyboard reaches everything."""
+"""The keyboard reaches everything, and keeps its place."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-
-import pytest
 from fixtures.visitor import Visitor
 
-from dashboard.page import VIEWS
-
-AXE = (Path(__file__).parent / "vendor" / "axe-core" / "axe.min.js").read_text()
-
-
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("view", VIEWS)
-def test_a_view_has_no_serious_accessibility_issue(
-    visit: Callable[..., Visitor], view: str, theme: str
-) -> None:
-    visitor = visit(theme)
-    visitor.open(f"/view/{view}?suite=tiny")
-    visitor.page.evaluate(AXE)
-    found = visitor.page.evaluate("axe.run(document, { resultTypes: ['violations'] })")
-    serious = [
-        f"{issue['id']}: {node['html'][:160]} {node['failureSummary']}"
-        for issue in found["violations"]
-        if issue["impact"] in ("serious", "critical")
-        for node in issue["nodes"]
-    ]
-    assert not serious, "\n".join(serious)
+FOCUSED = "[document.activeElement.name, document.activeElement.value]"
 
 
 def test_the_keyboard_opens_a_view_and_changes_a_setting(visitor: Visitor) -> None:
@@ -45,10 +21,38 @@ def test_the_keyboard_opens_a_view_and_changes_a_setting(visitor: Visitor) -> No
     assert focused == ["prime", "29"]
 
 
-def test_the_export_menu_closes_with_escape(visitor: Visitor) -> None:
+def test_a_number_that_was_typed_keeps_the_focus(visitor: Visitor) -> None:
+    visitor.open("/view/delay?suite=tiny&prime=23&max_width=24")
+    box = visitor.page.locator("input[name=max_width]")
+    box.fill("20")
+    box.press("Enter")
+    visitor.shows("delay", "max_width=20")
+    assert visitor.page.evaluate(FOCUSED) == ["max_width", "20"]
+
+
+def test_a_run_is_chosen_with_the_space_bar_and_the_place_is_kept(visitor: Visitor) -> None:
+    visitor.open("/view/runs?suite=tiny&kind=grok")
+    tick = visitor.page.locator("tr[data-run] input").nth(3)
+    label = tick.get_attribute("aria-label")
+    tick.press("Space")
+    visitor.shows("curves", "run=")
+    assert visitor.page.evaluate("document.activeElement.ariaLabel") == label
+    assert visitor.page.get_by_label(str(label)).is_checked()
+
+
+def test_the_export_menu_opens_and_closes_from_the_keyboard(visitor: Visitor) -> None:
     visitor.open("/view/delay?suite=tiny&prime=23")
     summary = visitor.page.locator(".chart .menu summary")
     summary.press("Enter")
     visitor.page.wait_for_selector(".menu[open] .menu-panel button")
+    assert visitor.serious_issues() == []
     visitor.page.keyboard.press("Escape")
     visitor.page.wait_for_selector(".menu:not([open])")
+    assert visitor.page.evaluate("document.activeElement.tagName") == "SUMMARY"
+
+
+def test_means_over_seeds_and_folded_out_settings_are_accessible(visitor: Visitor) -> None:
+    visitor.open("/view/runs?suite=example&group=cells&kind=grok")
+    assert visitor.serious_issues() == []
+    visitor.open("/view/memorisation?suite=tiny&f_min=0&f_max=0.3")
+    assert visitor.serious_issues() == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import httpx
-import pytest
 from fixtures.visitor import Visitor
 
 START = "/view/delay?suite=example&train_fraction=0.5&prime=113"
@@ -22,24 +21,23 @@ def drawn_as_asked(visitor: Visitor, api: httpx.Client) -> dict[str, Any]:
     return dict(answer)
 
 
-@pytest.mark.parametrize(
-    ("setting", "value"),
-    [
+def test_every_choice_changes_the_figure_as_the_api_says(
+    visitor: Visitor, api: httpx.Client
+) -> None:
+    visitor.open(START)
+    before = drawn_as_asked(visitor, api)
+    for setting, value in (
         ("prime", "139"),
         ("method", "paper"),
         ("clock", "eval"),
         ("units", "steps"),
-    ],
-)
-def test_a_choice_changes_the_figure_as_the_api_says(
-    visitor: Visitor, api: httpx.Client, setting: str, value: str
-) -> None:
-    visitor.open(START)
-    before = drawn_as_asked(visitor, api)
-    visitor.choose(setting, value)
-    visitor.shows("delay", f"{setting}={value}")
-    assert f"{setting}={value}" in visitor.page.url
-    assert drawn_as_asked(visitor, api) != before
+    ):
+        visitor.choose(setting, value)
+        visitor.shows("delay", f"{setting}={value}")
+        assert f"{setting}={value}" in visitor.page.url
+        after = drawn_as_asked(visitor, api)
+        assert after != before
+        before = after
 
 
 def test_the_swept_axis_and_the_suite_are_pickers(visitor: Visitor, api: httpx.Client) -> None:
@@ -69,6 +67,42 @@ def test_a_slider_moves_on_the_ladder_and_the_crossing_follows(
     assert after["value"] != before["value"]
 
 
+def test_a_slider_reaches_the_top_of_the_ladder(visitor: Visitor, api: httpx.Client) -> None:
+    visitor.open(START)
+    visitor.page.click("details.more > summary")
+    for name in ("t_mem", "t_gen", "e_train", "e_val"):
+        slider = visitor.page.locator(f"input[name={name}]")
+        slider.press("End")
+        visitor.shows("delay", f"{name}=0.999")
+        assert slider.get_attribute("aria-valuetext") == "99.9 %"
+    drawn_as_asked(visitor, api)
+    visitor.page.get_by_role("button", name="Back to the suite's own").click()
+    visitor.page.wait_for_url(lambda url: "0.999" not in url)
+
+
+def test_a_threshold_above_the_stop_is_refused_with_a_way_back(visitor: Visitor) -> None:
+    visitor.open("/view/delay?suite=tiny&prime=29&t_mem=0.995")
+    card = visitor.page.locator(".chart[data-chart=delay]")
+    assert card.get_attribute("data-state") == "refused"
+    assert "0.995 is above 0.99, where runs stopped" in card.inner_text()
+    card.get_by_role("link", name="without t_mem").click()
+    visitor.shows("delay", "prime=29")
+
+
+def test_the_widths_and_the_level_of_intervals_can_be_chosen(
+    visitor: Visitor, api: httpx.Client
+) -> None:
+    visitor.open(START)
+    visitor.page.click("details.more > summary")
+    visitor.page.fill("input[name=max_width]", "128")
+    visitor.page.press("input[name=max_width]", "Enter")
+    visitor.shows("delay", "max_width=128")
+    visitor.page.select_option("select[name=level]", "0.8")
+    visitor.shows("delay", "max_width=128", "level=0.8")
+    drawn_as_asked(visitor, api)
+    assert "80 % CI" in visitor.page.locator(".reading .detail").first.inner_text()
+
+
 def test_a_log_axis_gives_zero_a_place_of_its_own(visitor: Visitor) -> None:
     visitor.open(START + "&scale=log")
     figure = visitor.figure("delay")
@@ -81,10 +115,27 @@ def test_a_log_axis_gives_zero_a_place_of_its_own(visitor: Visitor) -> None:
 
 def test_all_primes_are_small_multiples_that_lead_to_each(visitor: Visitor) -> None:
     visitor.open(START.replace("prime=113", "prime=all"))
-    assert visitor.page.locator(".multiple[data-state=ready]").count() == 3
+    cards = visitor.page.locator(".multiple[data-state=ready]")
+    assert cards.count() == 3
+    said = visitor.page.locator(".multiples + .caption").inner_text()
+    assert said.startswith("suite example · revision ")
+    assert "method robust" in said
+    cards.first.locator("summary").click()
+    assert "PNG picture" in cards.first.locator(".menu-panel").inner_text()
     visitor.page.get_by_role("link", name="p = 139").click()
     visitor.shows("delay", "prime=139")
     assert visitor.page.locator(".multiple").count() == 0
+
+
+def test_a_point_leads_to_the_curves_of_its_run(visitor: Visitor) -> None:
+    visitor.open(START)
+    seeds = visitor.figure("delay")["data"]
+    runs = next(t for t in seeds if t["name"] == "ΔE of each seed")["customdata"]
+    group = visitor.page.locator(".chart[data-chart=delay] .scatterlayer .trace").nth(-2)
+    point = group.locator("path.point").last.bounding_box()
+    assert point is not None
+    visitor.page.mouse.click(point["x"] + point["width"] / 2, point["y"] + point["height"] / 2)
+    visitor.shows("curves", f"run={runs[-1][0]}")
 
 
 def test_a_link_restores_the_view(visitor: Visitor, api: httpx.Client) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import shlex
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -13,6 +15,7 @@ import pandas as pd
 import pytest
 from fixtures.visitor import Visitor
 
+READ_TOKEN = "a-token-for-reading"
 VIEW = "/view/delay?suite=example&train_fraction=0.5&prime=113"
 
 
@@ -38,57 +41,83 @@ def test_pictures_parse_and_carry_the_caption(visitor: Visitor, tmp_path: Path) 
         assert part in words
 
 
-@pytest.mark.parametrize(
-    ("entry", "route"),
-    [("CSV of delays", "/delay"), ("CSV of speeds", "/speeds"), ("CSV of crossing", "/crossing")],
-)
-def test_tables_are_those_of_the_api(
-    visitor: Visitor, api: httpx.Client, tmp_path: Path, entry: str, route: str
-) -> None:
+def test_tables_are_those_of_the_api(visitor: Visitor, api: httpx.Client, tmp_path: Path) -> None:
     visitor.open(VIEW)
-    table = pd.read_csv(exported(visitor, entry, tmp_path))
-    answer = api.get(f"{route}?{visitor.query('delay')}&format=csv")
-    pd.testing.assert_frame_equal(table, pd.read_csv(io.StringIO(answer.text)))
-    assert len(table)
+    for name, route in (("delays", "/delay"), ("speeds", "/speeds"), ("crossing", "/crossing")):
+        table = pd.read_csv(exported(visitor, f"CSV of {name}", tmp_path))
+        answer = api.get(f"{route}?{visitor.query('delay')}&format=csv")
+        pd.testing.assert_frame_equal(table, pd.read_csv(io.StringIO(answer.text)))
+        assert len(table)
 
 
 @pytest.mark.parametrize(
-    ("view", "chart", "entry"),
+    ("view", "charts"),
     [
-        ("/view/capacity?suite=example", "capacity_fit", "CSV table"),
-        ("/view/memorisation?suite=example", "memorisation", "CSV table"),
-        ("/view/onset?suite=example", "residual", "CSV table"),
-        ("/view/sweeps?suite=example", "coverage", "CSV table"),
+        ("/view/capacity?suite=example", ["capacity", "capacity_fit"]),
+        ("/view/memorisation?suite=example", ["memorisation", "memorisation_inverse"]),
+        ("/view/onset?suite=example", ["onset", "residual"]),
+        ("/view/runs?suite=example&kind=grok&run=1", ["curves"]),
+        ("/view/sweeps?suite=example", ["coverage"]),
     ],
 )
-def test_every_view_gives_its_table(
-    visitor: Visitor, tmp_path: Path, view: str, chart: str, entry: str
+def test_every_chart_gives_its_table(
+    visitor: Visitor, tmp_path: Path, view: str, charts: list[str]
 ) -> None:
     visitor.open(view)
-    assert len(pd.read_csv(exported(visitor, entry, tmp_path, chart)))
+    for chart in charts:
+        assert len(pd.read_csv(exported(visitor, "CSV table", tmp_path, chart)))
 
 
-def copied(visitor: Visitor, entry: str) -> str:
-    card = visitor.page.locator(".chart[data-chart=delay]")
+def test_tables_are_saved_from_a_closed_server(inside: Visitor, tmp_path: Path) -> None:
+    card = inside.page.locator(".chart[data-chart=coverage]")
+    card.locator("summary").click()
+    with inside.page.expect_download() as download:
+        card.locator(".menu-panel").get_by_text("CSV table").click()
+    download.value.save_as(tmp_path / "coverage.csv")
+    assert "prime" in pd.read_csv(tmp_path / "coverage.csv").columns
+
+
+def copied(visitor: Visitor, entry: str, chart: str = "delay") -> str:
+    visitor.page.evaluate("document.getElementById('toast').classList.remove('shown')")
+    card = visitor.page.locator(f".chart[data-chart={chart}]")
     card.locator("summary").click()
     card.locator(".menu-panel").get_by_text(entry, exact=True).click()
     visitor.page.wait_for_selector(".toast.shown")
     return str(visitor.page.evaluate("navigator.clipboard.readText()"))
 
 
-def test_the_api_call_gives_the_chart(visitor: Visitor) -> None:
+def ran(snippet: str) -> str:
+    """What Python complains about when it runs the snippet."""
+    done = subprocess.run(
+        [sys.executable, "-c", snippet],
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    return done.stderr
+
+
+def test_the_api_call_and_the_python_snippet_give_the_same_data(visitor: Visitor) -> None:
     visitor.open(VIEW)
     command = copied(visitor, "Copy API call")
     assert command.startswith("curl '")
     answer = httpx.get(command.removeprefix("curl '").removesuffix("'"), timeout=60)
     assert answer.json()["layout"]["meta"]["title"].startswith("p = 113")
-
-
-def test_the_python_snippet_runs(visitor: Visitor) -> None:
-    visitor.open(VIEW)
     snippet = copied(visitor, "Copy Python snippet")
     check = "assert len(delays) and len(speeds) and len(crossing) == 1"
-    done = subprocess.run(
-        [sys.executable, "-c", snippet + check], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    assert ran(snippet + check) == ""
+
+
+def test_from_a_closed_server_call_and_snippet_read_the_token_from_the_environment(
+    inside: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GROKTIME_READ_TOKEN", READ_TOKEN)
+    snippet = copied(inside, "Copy Python snippet", "coverage")
+    assert READ_TOKEN not in snippet
+    assert ran(f"{snippet}assert len(coverage)") == ""
+    command = copied(inside, "Copy API call", "coverage")
+    assert READ_TOKEN not in command
+    curl, _, header, address = shlex.split(os.path.expandvars(command))
+    assert curl == "curl"
+    answer = httpx.get(address, headers=dict([header.split(": ")]), timeout=60)
+    assert answer.json()["layout"]["meta"]["title"] == "Coverage of grok runs"

@@ -1,18 +1,28 @@
-"""Prediction, runs and sweeps: tables, curves and live progress."""
+"""Memorisation, prediction, runs and sweeps: their settings, tables and curves."""
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import httpx
+import pandas as pd
 import pytest
-from fixtures.database import Database
-from fixtures.seeded import record, register
 from fixtures.visitor import Visitor
 
-from db.claims import claim
-from db.registering import open_runs
-from service.suites import load_suite
+
+def test_the_window_of_the_law_can_be_chosen(visitor: Visitor, api: httpx.Client) -> None:
+    visitor.open("/view/memorisation?suite=example&train_fraction=0.5")
+    visitor.page.click("details.more > summary")
+    visitor.page.fill("input[name=f_max]", "0.1")
+    visitor.page.press("input[name=f_max]", "Enter")
+    visitor.shows("memorisation", "f_min=0", "f_max=0.1")
+    answer = api.get(f"/law?{visitor.query('memorisation')}").json()
+    assert answer["window"] == [0.0, 0.1]
+    shown = visitor.page.locator(".reading .value").first.inner_text()
+    assert float(shown) == pytest.approx(answer["pooled"]["a"], rel=0.01)
+    visitor.page.get_by_role("button", name="Back to the suite's own").click()
+    visitor.page.wait_for_url(lambda url: "f_max" not in url)
 
 
 def test_residuals_can_be_set_against_any_axis(visitor: Visitor, api: httpx.Client) -> None:
@@ -21,6 +31,27 @@ def test_residuals_can_be_set_against_any_axis(visitor: Visitor, api: httpx.Clie
     visitor.shows("residual", "axis=prime")
     answer = api.get(f"/charts/residual?{visitor.query('residual')}").json()
     assert visitor.figure("residual")["data"][0]["x"] == answer["data"][0]["x"]
+
+
+def test_the_papers_values_stand_beside_a_suite_that_sweeps_the_same(visitor: Visitor) -> None:
+    visitor.open("/view/onset?suite=decay")
+    tests = visitor.page.locator("section[aria-labelledby=tests-title]")
+    assert "table for weight_decay" in tests.inner_text()
+    heading = tests.locator("th").last
+    assert heading.inner_text() == "Paper (another model)"
+    spearman = tests.locator("tr", has_text="Spearman").locator("td").last
+    assert "cells)" in spearman.inner_text()
+    within = visitor.page.locator("section[aria-labelledby=within-title] tbody tr")
+    assert all("primes)" in text for text in within.all_inner_texts())
+
+
+def test_a_cells_point_leads_to_its_chart(visitor: Visitor) -> None:
+    visitor.open("/view/onset?suite=example&method=paper")
+    point = visitor.page.locator(".chart[data-chart=onset] .points path").last.bounding_box()
+    assert point is not None
+    visitor.page.mouse.click(point["x"] + point["width"] / 2, point["y"] + point["height"] / 2)
+    visitor.page.wait_for_selector("main[data-view=delay][data-state=settled]")
+    visitor.shows("delay", "suite=example", "prime=139", "train_fraction=0.5", "method=paper")
 
 
 def test_every_test_has_a_row_with_a_verdict(visitor: Visitor, api: httpx.Client) -> None:
@@ -71,13 +102,56 @@ def test_a_click_draws_a_run_and_a_second_lays_another_over_it(
     assert lines[1]["y"] == curve["val_accuracy"]
 
 
-def test_cells_show_means_over_seeds(visitor: Visitor, api: httpx.Client) -> None:
+def test_pages_lead_forth_and_back_even_when_runs_were_chosen(visitor: Visitor) -> None:
+    visitor.open("/view/runs?suite=example")
+    first = column(visitor, 2)
+    visitor.page.get_by_role("button", name="Next").click()
+    visitor.page.wait_for_selector(f'tr[data-run="{int(first[-1]) + 1}"]')
+    visitor.page.locator("tr[data-run] input").first.click()
+    visitor.shows("curves", "run=")
+    visitor.page.get_by_role("button", name="Back", exact=True).click()
+    visitor.page.wait_for_selector(f'tr[data-run="{first[0]}"]')
+    assert column(visitor, 2) == first
+
+
+def test_the_curves_say_whose_runs_they_are(visitor: Visitor, api: httpx.Client) -> None:
+    run = api.get("/runs?suite=tiny&kind=grok&limit=1").json()["items"][0]["id"]
+    visitor.open(f"/view/runs?suite=tiny&kind=grok&run={run}")
+    caption = visitor.page.locator(".chart[data-chart=curves] .caption").inner_text()
+    assert caption.startswith("suite tiny · revision ")
+
+
+def test_cells_show_means_with_intervals_and_lead_to_their_runs(
+    visitor: Visitor, api: httpx.Client
+) -> None:
     visitor.open("/view/runs?suite=example&group=cells&kind=grok")
     cells = api.get("/suites/example/cells?kind=grok").json()["items"]
     assert visitor.page.locator("tbody tr").count() == len(cells)
+    mean = cells[0]["e_train_99"]
+    assert f"{mean['mean']:.3g} ({mean['low']:.3g}–{mean['high']:.3g})" in column(visitor, 7)[0]
     visitor.page.get_by_role("link", name="runs", exact=True).first.click()
     visitor.page.wait_for_selector("tr[data-run]")
     assert visitor.page.locator("tr[data-run]").count() == cells[0]["runs"]
+
+
+def test_cells_are_filtered_sorted_and_saved(
+    visitor: Visitor, api: httpx.Client, tmp_path: Path
+) -> None:
+    visitor.open("/view/runs?suite=example&group=cells&kind=grok")
+    visitor.page.select_option("select[name=train_fraction]", "0.4")
+    visitor.page.wait_for_selector("#runs-title:text-is('27 groups of seeds')")
+    visitor.page.get_by_role("button", name="Val 99 %").click()
+    visitor.page.wait_for_selector('th[aria-sort=ascending]:has-text("Val 99 %")')
+    means = [float(text.split()[0]) for text in column(visitor, 8)]
+    assert means == sorted(means)
+    assert set(column(visitor, 3)) == {"0.4"}
+    with visitor.page.expect_download() as download:
+        visitor.page.get_by_role("link", name="CSV of the means over seeds").click()
+    download.value.save_as(tmp_path / "cells.csv")
+    answer = api.get("/suites/example/cells?kind=grok&format=csv")
+    pd.testing.assert_frame_equal(
+        pd.read_csv(tmp_path / "cells.csv"), pd.read_csv(io.StringIO(answer.text))
+    )
 
 
 def test_failures_are_listed_with_their_reason_and_lead_to_a_run(visitor: Visitor) -> None:
@@ -103,32 +177,3 @@ def test_coverage_is_shown_by_kind(visitor: Visitor, kind: str) -> None:
     visitor.open("/view/sweeps?suite=example")
     visitor.choose("kind", kind)
     visitor.shows("coverage", f"kind={kind}")
-
-
-LIVE = """
-description: A few runs that are recorded while somebody looks.
-primes: [23]
-seeds: [101, 102]
-stop: {max_epochs: 600}
-speed:
-  widths: [24]
-grok:
-  widths: [20, 24]
-"""
-
-
-def test_live_progress_appears_while_a_worker_records(
-    visitor: Visitor, example_database: Database, tmp_path: Path
-) -> None:
-    path = tmp_path / "live.yaml"
-    path.write_text(LIVE)
-    engine = example_database.engine
-    ids = list(open_runs(engine, register(engine, load_suite(path))).values())
-    visitor.open("/view/sweeps?suite=live")
-    done = '[data-tile="Runs done"] .value:text-is("{} of 6")'
-    visitor.page.wait_for_selector(done.format(0))
-    record(engine, claim(engine, ids[:4], "worker", 60))
-    visitor.page.wait_for_selector(done.format(4))
-    record(engine, claim(engine, ids[4:], "worker", 60))
-    visitor.page.wait_for_selector(done.format(6))
-    visitor.page.wait_for_selector('[data-tile="Time left"] .value:text-is("done")')

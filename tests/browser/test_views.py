@@ -1,4 +1,4 @@
-"""Every view loads, in both themes and on small screens, without a complaint."""
+"""Every view loads, in both themes and on small screens, accessible and without a complaint."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def with_curves(api: httpx.Client, path: str) -> str:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("name", PICTURES)
-def test_a_view_draws_all_its_charts_without_a_console_error(
+def test_a_view_draws_all_its_charts_for_everybody_without_a_console_error(
     visit: Callable[..., Visitor], api: httpx.Client, folder: Path, name: str, theme: str
 ) -> None:
     visitor = visit(theme)
@@ -51,6 +51,7 @@ def test_a_view_draws_all_its_charts_without_a_console_error(
     assert set(states) == {"ready"}
     assert page.evaluate("document.documentElement.dataset.theme") == theme
     page.screenshot(path=folder / f"{name}-{theme}.png", full_page=True)
+    assert visitor.serious_issues() == []
     assert visitor.complaints == []
 
 
@@ -91,35 +92,3 @@ def test_a_theme_chosen_by_hand_is_kept_and_recolours_the_chart(visitor: Visitor
     visitor.page.reload()
     visitor.settled()
     assert visitor.figure("delay")["layout"]["paper_bgcolor"] == dark
-
-
-def test_an_unknown_prime_is_refused_with_the_primes_there_are(visitor: Visitor) -> None:
-    visitor.open("/view/delay?suite=tiny&prime=7")
-    card = visitor.page.locator(".chart[data-chart=delay]")
-    assert card.get_attribute("data-state") == "refused"
-    card.get_by_role("link", name="prime 29").click()
-    visitor.shows("delay", "prime=29")
-
-
-def test_a_suite_without_capacity_runs_says_so(visitor: Visitor) -> None:
-    visitor.open("/view/capacity?suite=decay")
-    text = visitor.page.locator(".chart[data-chart=capacity] .overlay-text").inner_text()
-    assert "no capacity runs" in text
-
-
-def test_an_axis_of_the_data_does_not_narrow_capacity(visitor: Visitor) -> None:
-    visitor.open("/view/capacity?suite=example&train_fraction=0.4")
-    visitor.shows("capacity_fit", "suite=example")
-
-
-def test_a_cell_with_missing_runs_is_marked_partial(visitor: Visitor) -> None:
-    visitor.open("/view/delay?suite=tiny&prime=31")
-    assert "Partial: 1 run" in visitor.page.locator(".chart[data-chart=delay] .notes").inner_text()
-
-
-def test_a_server_that_is_gone_is_told_to_the_visitor(visitor: Visitor) -> None:
-    visitor.open(PICTURES["delay"])
-    visitor.page.route("**/charts/**", lambda route: route.abort())
-    visitor.choose("prime", "139")
-    visitor.page.wait_for_selector(".chart[data-chart=delay][data-state=refused]")
-    assert "cannot be reached" in visitor.page.locator(".overlay-text").inner_text()

@@ -3,8 +3,11 @@
 import { el } from "../dom.js";
 import { here, settle } from "../address.js";
 import { ChartCard } from "../chart-card.js";
+import { refill } from "../controls.js";
 import { chosen } from "../suites.js";
-import { axisPickers, chartQuery, explain, intro, methodPicker, readings, suiteNote, suitePicker } from "../panel.js";
+import {
+  axisPickers, chartQuery, explain, fineSettings, intro, methodPicker, readings, suiteNote, suitePicker,
+} from "../panel.js";
 
 const SETTINGS = ["method", "level"];
 // Random labels know no task: axes of the data do not tell capacity runs apart.
@@ -14,7 +17,7 @@ const modelAxes = (suite) => ({
   ...suite, axes: Object.fromEntries(Object.entries(suite.axes).filter(([axis]) => !DATA_AXES.includes(axis))),
 });
 
-export async function view(all) {
+export function view() {
   const controls = el("form", { class: "card controls", "aria-label": "Settings of the charts", onsubmit: (e) => e.preventDefault() });
   const numbers = el("section", { class: "card", "aria-label": "Numbers of the charts" });
   const curves = new ChartCard({ name: "capacity", title: "Memorised bits", height: 460 });
@@ -30,16 +33,17 @@ export async function view(all) {
     el("div", { class: "columns" },
       el("div", { class: "pair" }, cards.map((card) => card.node)),
       el("div", { class: "stack" }, numbers, explain("How to read this",
-        "Left: bits memorised against bits in the dataset. On the dashed line everything is memorised; the level a curve bends to is that model's capacity (dotted).",
-        "Right: capacity grows in proportion to parameters. The slope is C_model, about two bits per parameter.",
+        "First: bits memorised against bits in the dataset. On the dashed line everything is memorised; the level a curve bends to is that model's capacity (dotted).",
+        "Second: capacity grows in proportion to parameters. The slope is C_model, about two bits per parameter.",
         "Dividing a dataset's complexity K_mem by C_model gives P_mem, the size from which memorising it is possible at all. Grokking starts later: being able to memorise is not yet being quick at it.",
         "An open marker is a width whose curve never bent or sagged; its capacity is less certain."))));
 
-  async function update(query) {
+  async function update(query, all) {
     const suite = chosen(all, query);
     settle({ suite: suite.name, method: query.get("method") ?? suite.analysis?.method ?? "robust" });
     query = here().query;
-    controls.replaceChildren(suitePicker(all, suite), ...axisPickers(modelAxes(suite), query, { any: true }), methodPicker(query), suiteNote(suite));
+    refill(controls, suitePicker(all, suite), ...axisPickers(modelAxes(suite), query, { any: true }), methodPicker(query),
+      suiteNote(suite), fineSettings(query, suite, ["level"]));
     await Promise.all(cards.map((card) => card.load(chartQuery(query, modelAxes(suite), SETTINGS))));
   }
   return { node, update, redraw: () => cards.forEach((card) => card.redraw()) };

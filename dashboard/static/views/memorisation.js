@@ -1,17 +1,29 @@
 // The law of memorisation: one curve for all primes, once size is counted against the data.
 
 import { el } from "../dom.js";
-import { here, settle } from "../address.js";
+import { here, set, settle } from "../address.js";
 import { ChartCard } from "../chart-card.js";
+import { numberField, refill } from "../controls.js";
 import { chosen } from "../suites.js";
 import {
-  axisPickers, chartQuery, clockPicker, explain, firstSetting, intro, methodPicker, readings,
-  suiteNote, suitePicker, thresholds, unitsPicker,
+  axisPickers, chartQuery, clockPicker, explain, fineSettings, firstSetting, intro, labelsPicker, methodPicker, readings,
+  suiteNote, suitePicker, unitsPicker,
 } from "../panel.js";
 
-const SETTINGS = ["method", "clock", "units", "labels", "max_width", "t_mem", "f_min", "f_max"];
+const FINE = ["t_mem", "max_width", "f_min", "f_max"];
+const SETTINGS = ["method", "clock", "units", "labels", ...FINE];
 
-export async function view(all) {
+// The window of f that the fits use; both ends go together.
+function windowFields(query, suite) {
+  const usual = suite.analysis?.fraction_window ?? [0, 0.25];
+  const end = (label, name, i) => () => numberField(label, name, query.get(name) ?? usual[i], {
+    min: 0, step: "any",
+    onChange: (value) => set({ f_min: query.get("f_min") ?? usual[0], f_max: query.get("f_max") ?? usual[1], [name]: value || usual[i] }),
+  });
+  return { f_min: end("Fit from f =", "f_min", 0), f_max: end("to f =", "f_max", 1) };
+}
+
+export function view() {
   const controls = el("form", { class: "card controls", "aria-label": "Settings of the charts", onsubmit: (e) => e.preventDefault() });
   const numbers = el("section", { class: "card", "aria-label": "Numbers of the charts" });
   const inverse = new ChartCard({ name: "memorisation_inverse", title: "Against inverse capacity", height: 460 });
@@ -27,11 +39,11 @@ export async function view(all) {
     el("div", { class: "columns" },
       el("div", { class: "pair" }, cards.map((card) => card.node)),
       el("div", { class: "stack" }, numbers, explain("How to read this",
-        "Left: time to memorise T_mem against 1/(C·P). Each prime has its own curve, because larger primes mean more bits to memorise.",
-        "Right: the same points against f = K_mem/(C·P). If only the filled share matters, the curves collapse onto one, and T_mem grows as e to the a·f inside the shaded window.",
+        "First: time to memorise T_mem against 1/(C·P). Each prime has its own curve, because larger primes mean more bits to memorise; lines are the exponential law fitted to each.",
+        "Second: the same points against f = K_mem/(C·P). If only the filled share matters, the curves collapse onto one, and T_mem grows as e to the a·f inside the shaded window.",
         "Lines are the exponential law and its rivals, fitted on the window; the panel says which of them AIC prefers and whether anything but f still matters. Pale points lie outside the window."))));
 
-  async function update(query) {
+  async function update(query, all) {
     const suite = chosen(all, query);
     settle({
       suite: suite.name, ...firstSetting(suite, query),
@@ -39,9 +51,9 @@ export async function view(all) {
       clock: query.get("clock") ?? suite.analysis?.clock ?? "online",
     });
     query = here().query;
-    if (document.activeElement?.type !== "range") {
-      controls.replaceChildren(suitePicker(all, suite), ...axisPickers(suite, query), methodPicker(query), clockPicker(query), unitsPicker(query), suiteNote(suite), thresholds(query, ["t_mem"], suite));
-    }
+    refill(controls, suitePicker(all, suite), ...axisPickers(suite, query), methodPicker(query), clockPicker(query),
+      unitsPicker(query), labelsPicker(suite, query), suiteNote(suite),
+      fineSettings(query, suite, FINE, windowFields(query, suite)));
     await Promise.all(cards.map((card) => card.load(chartQuery(query, suite, SETTINGS))));
   }
   return { node, update, redraw: () => cards.forEach((card) => card.redraw()) };

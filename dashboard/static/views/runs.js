@@ -2,12 +2,14 @@
 
 import { ask } from "../api.js";
 import { el } from "../dom.js";
-import { changed, here, path, set, settle } from "../address.js";
+import { here, set, settle } from "../address.js";
 import { ChartCard } from "../chart-card.js";
-import { field, segmented, select } from "../controls.js";
+import { numberField, refill, segmented, select } from "../controls.js";
+import { tableLink } from "../exporting.js";
 import { people, whole } from "../numbers.js";
 import { axisName, axisValue, chosen } from "../suites.js";
 import { axisPickers, intro, suiteNote, suitePicker } from "../panel.js";
+import { CellTable } from "../cell-table.js";
 
 const MOST_CURVES = 40;
 const PAGE = 100;
@@ -23,8 +25,8 @@ const COLUMNS = [
   ["state", "State", false, (value) => el("span", { class: `badge ${value}` }, value)],
   ["last_epoch", "Epochs", true, (value) => whole(value)],
   ["e_train", "Train 99 %", true, reached],
-  ["e_val", "Val 98 %", true, reached],
-  ["t_gen", "Val 99 %", true, reached],
+  ["e_val", "Val 98 %", true, reachedVal],
+  ["t_gen", "Val 99 %", true, reachedVal],
   ["bits", "Bits", true, (value) => people(value)],
   ["stopped_by", "Stopped by", false, (value, run) => run.reason ?? value ?? "–"],
 ];
@@ -34,7 +36,17 @@ function reached(value, run) {
   return run.state === "done" ? `> ${whole(run.last_epoch)}` : "–";
 }
 
-export async function view(all) {
+// A full batch is another number of examples at every prime, so runs cannot be filtered by it.
+function filterable(suite) {
+  const keep = ([axis, values]) => [axis, axis === "batch_size" ? values.filter((value) => value !== "full") : values];
+  return { ...suite, axes: Object.fromEntries(Object.entries(suite.axes).map(keep)) };
+}
+
+function reachedVal(value, run) {
+  return run.n_val ? reached(value, run) : "–";
+}
+
+export function view() {
   const controls = el("form", { class: "card controls", "aria-label": "Filters of the table", onsubmit: (e) => e.preventDefault() });
   const head = el("h2", { id: "runs-title" }, "Runs");
   const picked = el("div", { class: "pager" });
@@ -47,59 +59,50 @@ export async function view(all) {
     intro("Every run, every epoch",
       "Choose runs to lay their curves over each other. Small models rise in training and validation together; larger ones fit first and generalise later."),
     controls, curves.node, table);
+  const cellTable = new CellTable({ head, picked, body, pager });
+  const before = new Map(); // cursor of a page -> cursor of the one before it
   let suite;
   let asking;
 
-  async function update(query) {
+  async function update(query, all) {
     suite = chosen(all, query);
     settle({ suite: suite.name, group: query.get("group") ?? "runs", sort: query.get("sort") ?? "id" });
     query = here().query;
-    drawControls(query);
+    drawControls(query, all);
     const cells = query.get("group") === "cells";
     curves.node.hidden = cells || !query.getAll("run").length;
     if (curves.node.hidden) curves.show("idle");
-    await Promise.all([cells ? loadCells(query) : loadRuns(query), drawCurves(query)]);
+    await Promise.all([load(query, cells), drawCurves(query)]);
   }
 
-  function drawControls(query) {
+  function drawControls(query, all) {
     const any = { value: "", text: "all" };
-    const keep = (name, value) => set({ [name]: value || null, cursor: null });
+    const keep = (name, value) => set({ [name]: value || null, cursor: null, page: null });
     const pick = (label, name, values) => select(label, name, [any, ...values.map((v) => ({ value: v, text: String(v) }))],
       query.get(name) ?? "", { onChange: (value) => keep(name, value) });
-    const number = (label, name) => {
-      const box = el("input", { type: "number", id: `filter-${name}`, name, min: 0, value: query.get(name) ?? "", class: "narrow",
-        onchange: (event) => keep(name, event.target.value) });
-      return field(label, box);
-    };
-    if (controls.contains(document.activeElement) && document.activeElement.type === "number") return;
-    controls.replaceChildren(
+    const number = (label, name) => numberField(label, name, query.get(name), { min: 0, onChange: (value) => keep(name, value) });
+    refill(controls,
       suitePicker(all, suite),
-      segmented("Show", "group", [{ value: "runs", text: "Runs" }, { value: "cells", text: "Means over seeds" }], query.get("group")),
+      segmented("Show", "group", [{ value: "runs", text: "Runs" }, { value: "cells", text: "Means over seeds" }], query.get("group"),
+        { onChange: (group) => set({ group, sort: null, cursor: null, page: null }) }),
       pick("Kind", "kind", ["grok", "speed", "capacity"]),
       pick("Prime p", "prime", suite.primes),
+      number("Width d", "width"),
       ...(query.get("group") === "cells" ? [] : [
-        number("Width d", "width"), number("Seed", "seed"),
+        number("Seed", "seed"),
         pick("State", "state", ["done", "running", "pending", "stale", "failed"]),
-        ...axisPickers(suite, query, { any: true }),
-      ]), suiteNote(suite));
+      ]),
+      ...axisPickers(query.get("group") === "cells" ? suite : filterable(suite), query, { any: true, onChange: keep }), suiteNote(suite));
   }
 
-  async function loadRuns(query) {
+  async function load(query, cells) {
     asking?.abort();
     asking = new AbortController();
     table.dataset.state = "loading";
-    const asked = new URLSearchParams({ suite: suite.name, limit: PAGE });
-    const sort = query.get("sort");
-    asked.set("sort", sort.replace(/^-/, ""));
-    asked.set("order", sort.startsWith("-") ? "desc" : "asc");
-    for (const name of ["kind", "prime", "width", "seed", "state", "cursor", ...Object.keys(suite.axes)]) {
-      if (query.get(name)) asked.set(name, query.get(name));
-    }
     try {
-      const page = await ask(`/runs?${asked}`, { signal: asking.signal });
-      head.textContent = `${whole(page.total)} runs`;
-      fillRuns(page, query);
-      table.dataset.state = page.items.length ? "ready" : "empty";
+      const shown = await (cells ? cellTable.load(suite, query, asking.signal) : loadRuns(query, asking.signal));
+      table.dataset.state = shown ? "ready" : "empty";
+      if (!shown) message("No run matches", "Loosen a filter to see runs.");
     } catch (error) {
       if (error.name === "AbortError") return;
       message("The runs could not be read", error.message);
@@ -110,20 +113,34 @@ export async function view(all) {
   function message(title, text) {
     body.replaceChildren(el("div", { class: "overlay-text table-message" }, el("strong", {}, title), el("p", {}, text)));
     pager.replaceChildren();
+    picked.replaceChildren();
   }
 
-  function fillRuns(page, query) {
+  async function loadRuns(query, signal) {
+    const asked = new URLSearchParams({ suite: suite.name, limit: PAGE });
+    const sort = query.get("sort");
+    asked.set("sort", sort.replace(/^-/, ""));
+    asked.set("order", sort.startsWith("-") ? "desc" : "asc");
+    for (const name of ["kind", "prime", "width", "seed", "state", "cursor", ...Object.keys(suite.axes)]) {
+      if (query.get(name) && query.get(name) !== "full") asked.set(name, query.get(name));
+    }
+    const page = await ask(`/runs?${asked}`, { signal });
+    head.textContent = `${whole(page.total)} ${page.total === 1 ? "run" : "runs"}`;
+    if (page.items.length) fillRuns(page, query, asked);
+    return page.items.length;
+  }
+
+  function fillRuns(page, query, asked) {
     const shown = new Set(query.getAll("run").map(Number));
     const toggle = (id) => {
       const now = new Set(here().query.getAll("run").map(Number));
       if (!now.delete(id)) now.add(id);
       set({ run: [...now].slice(-MOST_CURVES) });
     };
-    if (!page.items.length) return message("No run matches", "Loosen a filter to see runs.");
     const axes = Object.keys(suite.axes).map((axis) => [axis, axisName(axis), typeof suite.axes[axis][0] === "number", (value) => axisValue(axis, value)]);
     const columns = [...COLUMNS.slice(0, 5), ...axes, ...COLUMNS.slice(5)];
-    const sorted = query.get("sort") ?? "id";
-    const head = columns.map(([name, text, isNumber]) => {
+    const sorted = query.get("sort");
+    const headings = columns.map(([name, text, isNumber]) => {
       const direction = sorted === name ? "ascending" : sorted === `-${name}` ? "descending" : null;
       return el("th", { scope: "col", class: isNumber ? "number" : "", "aria-sort": direction },
         el("button", { type: "button", onclick: () => set({ sort: direction === "ascending" ? `-${name}` : name, cursor: null }) }, text));
@@ -134,65 +151,35 @@ export async function view(all) {
       return el("tr", { "aria-selected": String(shown.has(run.id)), dataset: { run: run.id }, onclick: () => toggle(run.id) },
         el("td", {}, tick), columns.map(([name, , isNumber, show]) => el("td", { class: isNumber ? "number" : "" }, show(run[name], run))));
     });
+    const focus = body.contains(document.activeElement) && document.activeElement.getAttribute("aria-label");
     body.replaceChildren(el("table", { class: "rows" },
-      el("thead", {}, el("tr", {}, el("th", { scope: "col" }, el("span", { class: "visually-hidden" }, "Shown")), head)), el("tbody", {}, rows)));
-    const all = page.items.map((run) => run.id).slice(0, MOST_CURVES);
+      el("thead", {}, el("tr", {}, el("th", { scope: "col" }, el("span", { class: "visually-hidden" }, "Shown")), headings)), el("tbody", {}, rows)));
+    if (focus) body.querySelector(`[aria-label="${focus}"]`)?.focus({ preventScroll: true });
+    const first = page.items.map((run) => run.id).slice(0, MOST_CURVES);
+    const twin = new URLSearchParams(asked);
+    twin.set("format", "csv");
     picked.replaceChildren(el("div", {},
-      el("button", { type: "button", class: "button", onclick: () => set({ run: all }) }, `Show first ${all.length}`),
-      el("button", { type: "button", class: "button", disabled: !shown.size, onclick: () => set({ run: null }) }, "Clear")));
+      el("button", { type: "button", class: "button", onclick: () => set({ run: first }) }, `Show first ${first.length}`),
+      el("button", { type: "button", class: "button", disabled: !shown.size, onclick: () => set({ run: null }) }, "Clear"),
+      tableLink(`/runs?${twin}`, `groktime-runs-${suite.name}.csv`, "CSV", undefined, { class: "button", "aria-label": "CSV of this page of runs" }),
+      tableLink(`/export/${suite.name}.csv`, `groktime-${suite.name}.csv`, "CSV of all", undefined, { class: "button", "aria-label": `CSV of all runs of ${suite.name}` })));
     const { next } = page;
+    const cursor = query.get("cursor");
+    if (next) before.set(next, cursor);
     pager.replaceChildren(
-      el("span", {}, `${page.items.length} shown${shown.size ? `, ${shown.size} in the chart` : ""}`),
+      el("span", {}, `${page.items.length} on this page${shown.size ? `, ${shown.size} in the chart` : ""}`),
       el("div", {},
-        el("button", { type: "button", class: "button", disabled: !query.get("cursor"), onclick: () => history.back() }, "Back"),
+        el("button", { type: "button", class: "button", disabled: !cursor, onclick: () => set({ cursor: before.get(cursor) ?? null }) }, "Back"),
         el("button", { type: "button", class: "button", disabled: !next, onclick: () => set({ cursor: next }) }, "Next")));
-  }
-
-  async function loadCells(query) {
-    table.dataset.state = "loading";
-    picked.replaceChildren();
-    const asked = new URLSearchParams();
-    for (const name of ["kind", "prime"]) if (query.get(name)) asked.set(name, query.get(name));
-    try {
-      const answer = await ask(`/suites/${suite.name}/cells?${asked}`);
-      head.textContent = `${whole(answer.items.length)} groups of seeds`;
-      fillCells(answer);
-      table.dataset.state = answer.items.length ? "ready" : "empty";
-    } catch (error) {
-      message("The cells could not be read", error.message);
-      table.dataset.state = "refused";
-    }
-  }
-
-  function fillCells(answer) {
-    const axes = Object.keys(suite.axes);
-    const percent = `${Math.round(answer.level * 100)} % CI`;
-    const headings = ["Kind", "p", ...axes.map(axisName), "Width d", "P", "Seeds done", `Train 99 % (${percent})`, `Val 99 % (${percent})`, "Bits"];
-    const numeric = new Set([1, headings.indexOf("Width d"), headings.indexOf("P"), headings.indexOf("Seeds done")]);
-    body.replaceChildren(el("table", { class: "rows" },
-      el("thead", {}, el("tr", {}, headings.map((text, i) => el("th", { scope: "col", class: numeric.has(i) ? "number" : "" }, text)), el("th", { scope: "col" }, "Curves"))),
-      el("tbody", {}, answer.items.slice(0, 600).map((cell) => el("tr", {},
-        [cell.kind, String(cell.prime), ...axes.map((axis) => axisValue(axis, cell.setting[axis] ?? "–")), String(cell.width), people(cell.params),
-          `${cell.done} of ${cell.runs}`, mean(cell.e_train_99, cell.done), mean(cell.e_val_99, cell.kind === "grok" ? cell.done : 0), mean(cell.bits, 0)]
-          .map((text, i) => el("td", { class: numeric.has(i) ? "number" : "" }, text)),
-        el("td", {}, el("a", { "data-link": true, href: path("runs", changed(new URLSearchParams({ suite: suite.name, group: "runs" }),
-          { kind: cell.kind, prime: cell.prime, width: cell.width, ...cell.setting })) }, "runs")))))));
-    pager.replaceChildren(el("span", {}, answer.items.length > 600 ? `600 of ${whole(answer.items.length)} shown: choose a kind or a prime to see the others.` : ""));
   }
 
   async function drawCurves(query) {
     const runs = query.getAll("run");
     if (!runs.length || query.get("group") === "cells") return;
-    const asked = new URLSearchParams(runs.map((run) => ["run", run]));
+    const asked = new URLSearchParams([["suite", suite.name], ...runs.map((run) => ["run", run])]);
     asked.set("points", 400);
     await curves.load(asked);
   }
 
   return { node, update, redraw: () => curves.redraw() };
-}
-
-function mean({ mean: centre, low, high, reached: count }, of) {
-  if (!count) return of ? `not reached (0 of ${of})` : "–";
-  const interval = low === null ? "" : ` (${people(low)}–${people(high)})`;
-  return `${people(centre)}${interval}${of && count < of ? `, ${count} of ${of} reached` : ""}`;
 }

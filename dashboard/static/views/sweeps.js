@@ -4,7 +4,7 @@ import { ask } from "../api.js";
 import { el, toast } from "../dom.js";
 import { here, settle } from "../address.js";
 import { ChartCard } from "../chart-card.js";
-import { field, segmented } from "../controls.js";
+import { field, refill, segmented } from "../controls.js";
 import { duration, people, whole } from "../numbers.js";
 import { chosen } from "../suites.js";
 import { explain, intro, legend, suiteNote, suitePicker } from "../panel.js";
@@ -17,7 +17,7 @@ function left(complete, running, seconds) {
   return running ? [duration(seconds), "at this pace"] : ["–", "nothing is running"];
 }
 
-export async function view(all) {
+export function view() {
   const controls = el("form", { class: "card controls", "aria-label": "Which suite is shown", onsubmit: (e) => e.preventDefault() });
   const tiles = el("section", { class: "tiles", "aria-label": "Progress", "aria-live": "polite" });
   const bar = el("div", { class: "progress", role: "img" });
@@ -47,12 +47,13 @@ export async function view(all) {
   let timer;
   let drawn = 0;
 
-  async function update(query) {
+  async function update(query, all) {
     suite = chosen(all, query);
+    names.replaceChildren(...all.map((one) => el("option", { value: one.name })));
     if (!suite) return nothing();
     settle({ suite: suite.name, kind: query.get("kind") ?? "grok" });
     query = here().query;
-    controls.replaceChildren(suitePicker(all, suite),
+    refill(controls, suitePicker(all, suite),
       segmented("Kind of run", "kind", [{ value: "grok", text: "Grok" }, { value: "speed", text: "Speed" }, { value: "capacity", text: "Capacity" }], query.get("kind")), suiteNote(suite));
     await Promise.all([progress(), coverage.load({ suite: suite.name, kind: query.get("kind") }), listJobs()]);
     drawn = Date.now();
@@ -105,11 +106,12 @@ export async function view(all) {
   const name = el("input", { type: "text", id: "sweep-suite", list: "suite-names", autocomplete: "off", spellcheck: "false" });
   const status = el("p", { class: "note", role: "status", hidden: true });
   const list = el("div", {});
+  const names = el("datalist", { id: "suite-names" });
   const log = el("pre", { class: "log", tabindex: 0, "aria-label": "End of the log", hidden: true });
   const form = el("form", { class: "inline-form", onsubmit: start }, field("Suite", name), field("Token", token),
     el("button", { class: "button primary", type: "submit" }, "Start a sweep"));
   jobs.replaceChildren(el("h2", { id: "jobs-title" }, "Start and stop"), form, status, list, log,
-    el("datalist", { id: "suite-names" }, all.map((one) => el("option", { value: one.name }))));
+    names);
 
   function say(text, tone = "plain") {
     status.hidden = !text;

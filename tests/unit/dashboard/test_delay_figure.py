@@ -162,3 +162,28 @@ def test_a_cell_without_runs_says_so(cell: Cell) -> None:
     )
     go.Figure(figure)
     assert "No run" in figure["layout"]["meta"]["empty"]
+
+
+def test_where_no_run_is_delayed_the_axis_still_has_whole_epochs(cell: Cell) -> None:
+    points = tuple(replace(p, delay=0.0) for p in cell.delay.points)
+    figure = delay_figure(
+        replace(cell.delay, points=points), cell.crossing, cell.speeds, cell.regimes
+    )
+    assert figure["layout"]["yaxis"]["range"][1] > 10
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("fitted", "(fitted)"),
+        ("matched_suite", "(fitted in suite central)"),
+        ("paper", "(the paper's)"),
+    ],
+)
+def test_the_caption_says_where_the_bits_per_parameter_came_from(
+    cell: Cell, source: str, words: str
+) -> None:
+    bits = replace(cell.speeds.c_model, source=source, suite="central")
+    speeds = replace(cell.speeds, c_model=bits)
+    figure = delay_figure(cell.delay, cell.crossing, speeds, cell.regimes)
+    assert words in figure["layout"]["meta"]["caption"]

@@ -197,6 +197,26 @@ def test_questions_are_in_the_order_of_the_argument(answer: TestsAnswer) -> None
     assert [row["name"] for row in rows] == ["Spearman ρ", "OLS slope", "slope on weight decay"]
 
 
+def test_notes_on_the_regressions_stand_with_the_tests(answer: TestsAnswer) -> None:
+    meta = prediction_figure(answer)["layout"]["meta"]
+    assert meta["test_notes"] == ["Predictors are nearly collinear."]
+    assert not any("collinear" in note["text"] for note in meta["notes"])
+
+
+def test_a_point_carries_what_leads_to_its_cell(answer: TestsAnswer) -> None:
+    for figure in (prediction_figure(answer), residual_figure(answer, "prime")):
+        first = figure["data"][-1]["customdata"][-1]
+        assert (first[0], first[-1]) == (139, {"weight_decay": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(1234.0, "1.23k"), (-0.05, "−0.05"), (2.3e29, "2.3·10²⁹")]
+)
+def test_values_of_any_size_can_be_read(answer: TestsAnswer, value: float, shown: str) -> None:
+    given = replace(answer, pooled=(statistic("calibration", "F", value=value, p=0.1),))
+    assert prediction_figure(given)["layout"]["meta"]["tests"][0]["value"] == shown
+
+
 def test_what_cannot_be_tested_says_so(answer: TestsAnswer) -> None:
     rows = prediction_figure(answer)["layout"]["meta"]["tests"]
     assert rows[-1]["verdict"] == "Not testable: one value."
