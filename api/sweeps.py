@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
+from sqlalchemy import Engine
 
 from api.database import Database
 from api.problems import ApiError
 from db.engine import connect, database_url
-from db.sweeps import (
-    SweepRow,
-    SweepState,
-    get_sweep,
-    insert_sweep,
-    list_sweeps,
-    update_sweep,
-)
+from db.sweeps import SweepRow, SweepState, get_sweep, list_sweeps
 from service.errors import SweepError
 from service.settings import Settings
 from service.spec import MAX_PRIME, MAX_WIDTH, Kind
-from service.suites import load_suite
-from service.sweep.submit import JobState, job_log, job_states, stop_job, submit_sweep
+from service.sweep.job import SweepOptions
+from service.sweep.noting import note, submit_noted
+from service.sweep.selection import Selection
+from service.sweep.submit import JobState, job_log, job_state, job_states, stop_job
 
 log = logging.getLogger("api.sweeps")
 
@@ -87,19 +85,16 @@ class SweepRequest(Body):
     resources: SweepResources = SweepResources()
     retry_failed: bool = False
 
-    def arguments(self) -> list[str]:
-        """The options of `groktime sweep`."""
-        options: list[str] = []
-        for name in ("prime", "kind", "width", "seed"):
-            for value in getattr(self.filters, name):
-                options += [f"--{name}", str(value)]
-        if self.resources.gpus_per_bundle:
-            options += ["--gpus-per-bundle", str(self.resources.gpus_per_bundle)]
-        for name in ("workers", "limit"):
-            value = getattr(self.resources, name)
-            if value is not None:
-                options += [f"--{name}", str(value)]
-        return [*options, "--retry-failed"] if self.retry_failed else options
+    def options(self) -> SweepOptions:
+        """The same as options of `groktime sweep`."""
+        filters, resources = self.filters, self.resources
+        return SweepOptions(
+            Selection(filters.prime, filters.kind, filters.width, filters.seed),
+            resources.limit,
+            resources.gpus_per_bundle,
+            resources.workers,
+            self.retry_failed,
+        )
 
 
 class Sweep(BaseModel):
@@ -131,23 +126,11 @@ class Sweeps:
         self._address = settings.ray_jobs_address
 
     def start(self, asked: SweepRequest, by: str) -> Sweep:
-        """Note the sweep, then submit it; a refusal of Ray's is noted, too."""
-        load_suite(asked.suite)  # refuses a name that does not exist, with those that do
-        filters = asked.model_dump(exclude={"suite"}, exclude_defaults=True)
-        engine = connect(database_url("writer", self._settings), "writer", pool_size=1)
-        try:
-            with engine.begin() as connection:
-                number = insert_sweep(connection, asked.suite, submitted_by=by, filters=filters)
-            try:
-                job = submit_sweep(asked.suite, asked.arguments(), self._settings, self._address)
-            except SweepError as refused:
-                with engine.begin() as connection:
-                    update_sweep(connection, number, state="failed", message=str(refused))
-                raise
-            with engine.begin() as connection:
-                update_sweep(connection, number, state="submitted", job_id=job)
-        finally:
-            engine.dispose()
+        """Note the sweep and submit it; an unknown suite is refused with those there are."""
+        with self._writing() as engine:
+            number, job = submit_noted(
+                engine, asked.suite, asked.options(), self._settings, self._address, by=by
+            )
         log.info("sweep submitted", extra={"sweep": number, "suite": asked.suite, "job": job})
         return _shown(self._row(number), {})
 
@@ -171,18 +154,24 @@ class Sweeps:
         return SweepDetail(**shown.model_dump(), log=lines)
 
     def stop(self, number: int) -> Sweep:
-        """Ask Ray to end the sweep; what it recorded stays."""
+        """Ask Ray to end the sweep, unless it is over; what it recorded stays."""
         row = self._row(number)
         if row.job_id is None:
             raise ApiError(409, f"sweep {number} never reached Ray; there is nothing to stop")
-        stop_job(row.job_id, self._address)
+        if row.state in OPEN:
+            running = stop_job(row.job_id, self._address)
+            state = "stopped" if running else STATES[job_state(row.job_id, self._address)]
+            with self._writing() as engine:
+                note(engine, number, state, "stopped by the API" if running else None)
+        return _shown(self._row(number), {})
+
+    @contextmanager
+    def _writing(self) -> Iterator[Engine]:
         engine = connect(database_url("writer", self._settings), "writer", pool_size=1)
         try:
-            with engine.begin() as connection:
-                update_sweep(connection, number, state="stopped", message="stopped by the API")
+            yield engine
         finally:
             engine.dispose()
-        return _shown(self._row(number), {})
 
     def _row(self, number: int) -> SweepRow:
         with self._database.reading() as connection:

@@ -62,15 +62,16 @@ def update_sweep(
     connection: Connection,
     sweep_id: int,
     *,
-    state: SweepState,
+    state: SweepState | None = None,
     job_id: str | None = None,
     message: str | None = None,
 ) -> bool:
-    """Note a new state, and the job id or message if given; False: no such sweep."""
+    """Note a new state, job id or message, whichever is given; False: no such sweep."""
     return bool(
         connection.execute(
             text(
-                "UPDATE sweeps SET state = :state, job_id = coalesce(:job, job_id), "
+                "UPDATE sweeps SET state = coalesce(:state, state), "
+                "job_id = coalesce(:job, job_id), "
                 "message = coalesce(:message, message), updated_at = now() WHERE id = :id"
             ),
             {"id": sweep_id, "state": state, "job": job_id, "message": message},

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import getpass
 import json
+import socket
 import sys
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from service.errors import InputError
-from service.settings import get_settings
+from service.settings import Settings, get_settings
 from service.spec import Kind
 from service.suites import load_suite
 from service.sweep.interruption import terminated_as_interrupt
@@ -20,8 +23,9 @@ from service.sweep.interruption import terminated_as_interrupt
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
+    from db.engine import Role
     from service.answers.coverage import CoverageAnswer
-    from service.sweep.job import Job, SweepReport
+    from service.sweep.job import Job, SweepOptions, SweepReport
 
 EXIT_RUNS_FAILED = 1
 SHOWN_FAILURES = 50
@@ -76,27 +80,22 @@ def sweep(
     from service.sweep.selection import Selection
 
     loaded = load_suite(suite)
-    options = SweepOptions(
-        Selection(prime or (), checked_kinds(kind), width or (), seed or ()),
-        limit,
-        gpus_per_bundle,
-        workers,
-        retry_failed,
-    )
+    selection = Selection(prime or (), checked_kinds(kind), width or (), seed or ())
+    options = SweepOptions(selection, limit, gpus_per_bundle, workers, retry_failed)
     if dry_run:
         from service.sweep.preview import preview
 
         plan = preview(loaded, existing_database(), options)
         typer.echo(json.dumps(asdict(plan)) if as_json else str(plan))
         return
+    from service.sweep.noting import noting
     from service.sweep.running import run_sweep
 
     url, engine = ready_database()
     console = Console(stderr=as_json, highlight=False)
+    run = partial(run_sweep, loaded, url, engine, get_settings(), options, console, address=address)
     with terminated_as_interrupt():
-        job, report = run_sweep(
-            loaded, url, engine, get_settings(), options, console, address=address
-        )
+        job, report = noting(engine, run)
     tell(job, report, console, as_json=as_json)
     engine.dispose()
     if report.failed:
@@ -128,15 +127,15 @@ def ready_database() -> tuple[str, Engine]:
     return url, connect(url, "writer")
 
 
-def existing_database() -> Engine | None:
-    """The results database if there is one; nothing is started or written."""
+def existing_database(role: Role = "reader") -> Engine | None:
+    """The results database if there is one; none is started."""
     from db import embedded
     from db.engine import connect
 
     settings = get_settings()
     if settings.embedded and not embedded.is_running(settings.home):
         return None
-    return connect(role="reader")
+    return connect(role=role)
 
 
 def tell(job: Job, report: SweepReport, console: Console, *, as_json: bool) -> None:
@@ -194,25 +193,16 @@ def submit(
 
     Example: groktime submit central --address http://127.0.0.1:8265
     """
+    from service.sweep.job import SweepOptions
+    from service.sweep.selection import Selection
     from service.sweep.submit import follow as follow_log
-    from service.sweep.submit import job_state, submit_sweep
+    from service.sweep.submit import job_state
 
     settings = get_settings()
     where = address or settings.ray_jobs_address
-    arguments: list[str] = []
-    filters = {"prime": prime, "kind": checked_kinds(kind), "width": width, "seed": seed}
-    for name, values in filters.items():
-        for value in values or ():
-            arguments += [f"--{name}", str(value)]
-    if gpus_per_bundle:
-        arguments += ["--gpus-per-bundle", f"{gpus_per_bundle:g}"]
-    for name, number in (("--limit", limit), ("--workers", workers)):
-        if number is not None:
-            arguments += [name, str(number)]
-    if retry_failed:
-        arguments.append("--retry-failed")
-    job = submit_sweep(suite, arguments, settings, where, pass_database_url=pass_database_url)
-    typer.echo(f"submitted {job}")
+    selection = Selection(prime or (), checked_kinds(kind), width or (), seed or ())
+    options = SweepOptions(selection, limit, gpus_per_bundle, workers, retry_failed)
+    job = submitted(suite, options, settings, where, pass_database_url)
     if not follow:
         return
     for part in follow_log(job, where):
@@ -222,6 +212,31 @@ def submit(
     typer.echo(f"{job}: {state.lower()}")
     if state != "SUCCEEDED":
         raise typer.Exit(EXIT_RUNS_FAILED)
+
+
+def submitted(
+    suite: str,
+    options: SweepOptions,
+    settings: Settings,
+    address: str,
+    pass_database_url: bool,
+) -> str:
+    """Submit the sweep, noting it where there is a results database; Ray's id of the job."""
+    from service.sweep.noting import submit_noted
+    from service.sweep.submit import submit_sweep
+
+    engine = existing_database("writer")
+    if engine is None:
+        job = submit_sweep(suite, options, settings, address, pass_database_url=pass_database_url)
+        typer.echo(f"submitted {job}; not noted, since no results database runs here")
+        return job
+    by = f"{getpass.getuser()}@{socket.gethostname()}"
+    number, job = submit_noted(
+        engine, suite, options, settings, address, by=by, pass_database_url=pass_database_url
+    )
+    engine.dispose()
+    typer.echo(f"submitted {job}, noted as sweep {number}")
+    return job
 
 
 def status(

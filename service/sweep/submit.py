@@ -6,7 +6,8 @@ import shlex
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ from service.errors import SweepError
 from service.settings import Settings
 from service.suites import load_suite
 from service.sweep.cluster import settle_authentication
+from service.sweep.job import SweepOptions
 
 JobState = Literal["PENDING", "RUNNING", "STOPPED", "SUCCEEDED", "FAILED"]
 
@@ -23,24 +25,27 @@ JobState = Literal["PENDING", "RUNNING", "STOPPED", "SUCCEEDED", "FAILED"]
 PASSED = ("home", "checkpoints", "checkpoint_seconds", "lease_seconds", "device", "engine")
 
 
-def _client(address: str) -> Any:
+@contextmanager
+def _asking(address: str) -> Iterator[Any]:
+    """A client of the cluster's jobs; what Ray or the network refuses is told in one line."""
     settle_authentication(local=False)
     from ray.job_submission import JobSubmissionClient
 
     try:
-        return JobSubmissionClient(address)
-    except (ConnectionError, RuntimeError, ValueError) as problem:
+        yield JobSubmissionClient(address)
+    except (OSError, RuntimeError, ValueError) as problem:
         said = str(problem).strip().splitlines()
         raise SweepError(f"Ray jobs at {address}: {said[0] if said else problem}") from problem
 
 
 def submit_sweep(
     suite: str,
-    arguments: Sequence[str],
+    options: SweepOptions,
     settings: Settings,
     address: str,
     *,
     pass_database_url: bool = False,
+    environment: Mapping[str, str] | None = None,
 ) -> str:
     """Start `groktime sweep` on the cluster; returns Ray's submission id.
 
@@ -48,23 +53,39 @@ def submit_sweep(
     passed on purpose: Ray shows the environment of a job to everybody who may see its jobs.
     """
     loaded = load_suite(suite)
-    runtime: dict[str, Any] = {"env_vars": _environment(settings, pass_database_url)}
-    client = _client(address)
+    variables = {**_environment(settings, pass_database_url), **(environment or {})}
+    runtime: dict[str, Any] = {"env_vars": variables}
     is_file = loaded.name != suite
+    named = f"./{Path(suite).name}" if is_file else suite
+    entrypoint = shlex.join(["groktime", "sweep", named, *arguments(options)])
     with tempfile.TemporaryDirectory(prefix="groktime-job-") as folder:
         if is_file:
             shutil.copy(suite, folder)
             runtime["working_dir"] = folder
-        named = Path(suite).name if is_file else suite
-        command = shlex.join(["groktime", "sweep", *(["./" + named] if is_file else [named])])
-        entrypoint = f"{command} {shlex.join(arguments)}".strip()
-        try:
+        with _asking(address) as client:
             job: str = client.submit_job(
                 entrypoint=entrypoint, runtime_env=runtime, metadata={"suite": loaded.name}
             )
-        except (ConnectionError, RuntimeError) as problem:
-            raise SweepError(f"Ray jobs at {address}: {str(problem).splitlines()[0]}") from problem
     return job
+
+
+def arguments(options: SweepOptions) -> list[str]:
+    """The options as `groktime sweep` takes them."""
+    selection = options.selection
+    given: list[tuple[str, object]] = [
+        *(("--prime", prime) for prime in selection.primes),
+        *(("--kind", kind) for kind in selection.kinds),
+        *(("--width", width) for width in selection.widths),
+        *(("--seed", seed) for seed in selection.seeds),
+    ]
+    if options.gpus_per_bundle:
+        given.append(("--gpus-per-bundle", f"{options.gpus_per_bundle:g}"))
+    if options.limit is not None:
+        given.append(("--limit", options.limit))
+    if options.workers is not None:
+        given.append(("--workers", options.workers))
+    words = [str(word) for pair in given for word in pair]
+    return [*words, "--retry-failed"] if options.retry_failed else words
 
 
 def _environment(settings: Settings, pass_database_url: bool) -> dict[str, str]:
@@ -81,7 +102,8 @@ def _environment(settings: Settings, pass_database_url: bool) -> dict[str, str]:
 
 def job_state(job: str, address: str) -> JobState:
     """How the job stands, in Ray's words."""
-    return _known(job, _client(address)).value  # type: ignore[no-any-return]
+    with _asking(address) as client:
+        return _known(job, client).value  # type: ignore[no-any-return]
 
 
 def _known(job: str, client: Any) -> Any:
@@ -92,19 +114,19 @@ def _known(job: str, client: Any) -> Any:
 
 
 def stop_job(job: str, address: str) -> bool:
-    """Ask Ray to end the job; what it has recorded stays, and the next sweep goes on."""
-    client = _client(address)
-    _known(job, client)
-    return bool(client.stop_job(job))
+    """Ask Ray to end the job; False: it had ended. The next sweep goes on from what it recorded."""
+    with _asking(address) as client:
+        _known(job, client)
+        return bool(client.stop_job(job))
 
 
 def follow(job: str, address: str, poll_seconds: float = 0.5) -> Iterator[str]:
     """The job's log as it grows, until the job has ended."""
-    client = _client(address)
     seen = 0
     while True:
-        ended = _known(job, client).is_terminal()
-        text: str = client.get_job_logs(job)
+        with _asking(address) as client:
+            ended = _known(job, client).is_terminal()
+            text: str = client.get_job_logs(job)
         if len(text) > seen:
             yield text[seen:]
             seen = len(text)
@@ -115,16 +137,14 @@ def follow(job: str, address: str, poll_seconds: float = 0.5) -> Iterator[str]:
 
 def job_states(address: str) -> dict[str, JobState]:
     """State of every job the cluster remembers, by submission id."""
-    try:
-        jobs = _client(address).list_jobs()
-    except (ConnectionError, RuntimeError) as problem:
-        raise SweepError(f"Ray jobs at {address}: {str(problem).splitlines()[0]}") from problem
+    with _asking(address) as client:
+        jobs = client.list_jobs()
     return {job.submission_id: job.status.value for job in jobs if job.submission_id}
 
 
 def job_log(job: str, address: str) -> str:
     """What the job has written so far."""
-    client = _client(address)
-    _known(job, client)
-    text: str = client.get_job_logs(job)
+    with _asking(address) as client:
+        _known(job, client)
+        text: str = client.get_job_logs(job)
     return text
