@@ -28,6 +28,7 @@ Fault = Callable[[Trial, random.Random], Hit | None]
 
 PATIENCE_SECONDS = 300.0  # for a moment to come, on a machine with other work
 OUTAGE_SECONDS = (0.5, 3.0)
+REFUSED_BYTES = (1024, 16 * 1024, 256 * 1024)  # small things of Ray's, rows, a stack's arrays
 
 BLOCKED_COPIES = """
 SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
@@ -228,6 +229,20 @@ def _taken_over(trial: Trial, hit: Hit) -> bool:
     return not hit & all_of(trial.held())
 
 
+def starve_worker(trial: Trial, rng: random.Random) -> Hit | None:
+    """No more memory for one worker: its stack ends as a crash and is trained by another."""
+    held = await_training(trial)
+    if not held:
+        return None
+    pid = rng.choice(held).pid
+    hit = of_worker(trial, pid)
+    if not hit:
+        return None
+    with trial.ground.nodes.starved(pid, rng.choice(REFUSED_BYTES)):
+        wait_until(lambda: _taken_over(trial, hit) or is_over(trial), PATIENCE_SECONDS)
+    return hit
+
+
 # Checkpoints.
 
 
@@ -266,28 +281,26 @@ def truncate_checkpoint(trial: Trial, rng: random.Random) -> Hit | None:
 
 def kill_node(trial: Trial, rng: random.Random) -> Hit | None:
     """Kill a raylet with all its workers, and let another node join."""
-    held = await_training(trial)
-    if not held:
-        return None
-    nodes = trial.ground.nodes
-    node = rng.choice(nodes.workers)
-    inside = {child.pid for child in psutil.Process(node.pid).children(recursive=True)}
-    hit = all_of([one for one in trial.held() if one.pid in inside])
-    nodes.kill(node)
-    nodes.join()
-    return hit
+    return _replace_node(trial, rng, skew_seconds=0)
 
 
 def skewed_node(trial: Trial, rng: random.Random) -> Hit | None:
     """Replace a node by one whose clock is an hour or a day off, into the past or the future."""
-    if not await_training(trial):
+    return _replace_node(trial, rng, skew_seconds=rng.choice([-86_400, -3_600, 3_600, 86_400]))
+
+
+def _replace_node(trial: Trial, rng: random.Random, *, skew_seconds: int) -> Hit | None:
+    held = await_training(trial)
+    if not held:
         return None
     nodes = trial.ground.nodes
-    node = rng.choice(nodes.workers)
-    inside = {child.pid for child in psutil.Process(node.pid).children(recursive=True)}
-    hit = all_of([one for one in trial.held() if one.pid in inside])
+    pid = rng.choice(held).pid
+    node = nodes.of(pid)
+    hit = of_worker(trial, pid)
+    if node is None or not hit:
+        return None
     nodes.kill(node)
-    nodes.join(skew_seconds=rng.choice([-86_400, -3_600, 3_600, 86_400]))
+    nodes.join(skew_seconds=skew_seconds)
     return hit
 
 
@@ -330,6 +343,36 @@ def terminate_driver(trial: Trial, rng: random.Random) -> Hit | None:
     return all_of(held)
 
 
+def stop_job(trial: Trial, rng: random.Random) -> Hit | None:
+    """Sweep as a Ray job, `ray job stop` it while it trains, and start the sweep again."""
+    held = await_training(trial)
+    if not held:
+        return None
+    before = {one.sweep for one in held}
+    for driver in trial.living():
+        driver.kill()
+        driver.wait()
+    job = trial.submit()
+    ours = ("--address", trial.ground.nodes.jobs)
+
+    def ray_job(*arguments: str) -> str:
+        return trial.ground.commands.run("job", *arguments, *ours, program=("ray",))[1]
+
+    def training() -> bool:
+        return any(one.sweep not in before and one.epoch > 0 for one in trial.held())
+
+    try:
+        wait_until(lambda: training() or not trial.open_runs(), PATIENCE_SECONDS)
+    except AssertionError:
+        raise AssertionError(f"the job does not train: {ray_job('logs', job)}") from None
+    hit = all_of([one for one in trial.held() if one.sweep not in before])
+    said = ray_job("stop", job)
+    if hit:
+        assert "was stopped" in said, said
+    trial.sweep()
+    return hit or None
+
+
 # Postgres.
 
 
@@ -338,9 +381,10 @@ def restart_postgres(trial: Trial, rng: random.Random, how: signal.Signals) -> H
     if not held:
         return None
     postgres = trial.ground.postgres
-    postgres.end(how)
-    pause(rng)
-    postgres.start()
+    with trial.database_away():
+        postgres.end(how)
+        pause(rng)
+        postgres.start()
     return all_of(held)
 
 
@@ -361,7 +405,7 @@ def drop_connections(trial: Trial, rng: random.Random) -> Hit | None:
 
 
 def _drop(trial: Trial) -> None:
-    with trial.ground.postgres.server.admin.connect() as connection:
+    with trial.database_away(), trial.ground.postgres.server.admin.connect() as connection:
         connection.execute(text(DROP_OTHERS), {"name": trial.database.name})
 
 
@@ -371,12 +415,15 @@ def slow_postgres(trial: Trial, rng: random.Random) -> Hit | None:
     if not held:
         return None
     server = trial.ground.postgres.server
-    server.execute("ALTER SYSTEM SET commit_siblings = 0")
-    server.execute("ALTER SYSTEM SET commit_delay = 100000")
-    server.execute("SELECT pg_reload_conf()")
-    pause(rng)
-    server.execute("ALTER SYSTEM RESET ALL")
-    server.execute("SELECT pg_reload_conf()")
+    try:
+        server.execute("ALTER SYSTEM SET commit_siblings = 0")
+        server.execute("ALTER SYSTEM SET commit_delay = 100000")
+        server.execute("SELECT pg_reload_conf()")
+        pause(rng)
+    finally:
+        server.execute("ALTER SYSTEM RESET commit_siblings")
+        server.execute("ALTER SYSTEM RESET commit_delay")
+        server.execute("SELECT pg_reload_conf()")
     return all_of(held)
 
 
@@ -386,40 +433,72 @@ def refuse_writes(trial: Trial, rng: random.Random) -> Hit | None:
     if not held:
         return None
     server, name = trial.ground.postgres.server, trial.database.name
-    server.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
-    _drop(trial)
-    pause(rng)
-    server.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
-    # Connections made meanwhile would stay read-only.
-    _drop(trial)
+    try:
+        server.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+        _drop(trial)
+        pause(rng)
+    finally:
+        server.execute(f"ALTER DATABASE {name} RESET default_transaction_read_only")
+        # Connections made meanwhile would stay read-only.
+        _drop(trial)
     return all_of(held)
+
+
+def fill_disk(trial: Trial, rng: random.Random) -> Hit | None:
+    """No room is left where the tables are, until a write has failed and for a while longer."""
+    held = await_training(trial)
+    if not held:
+        return None
+    ground = trial.ground
+    assert ground.disk is not None, "only root can make a disk of its own"
+    seen = ground.postgres.log.stat().st_size
+
+    def failed() -> bool:
+        with ground.postgres.log.open("rb") as log:
+            log.seek(seen)
+            return b"No space left on device" in log.read()
+
+    ballast = ground.disk / "ballast"
+    try:
+        with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(8192))
+        wait_until(lambda: failed() or is_over(trial), PATIENCE_SECONDS)
+        pause(rng)
+    finally:
+        ballast.unlink()
+    return all_of(held) if failed() else None
 
 
 @dataclass(frozen=True)
 class Named:
-    """A fault and what the table calls it."""
+    """A fault, what the table calls it, and how often it comes up while others come up once."""
 
     name: str
     inject: Fault
+    often: int = 1  # more for those that are over in a moment
 
 
 FAULTS = [
-    Named("worker killed at any moment", kill_worker),
-    Named("worker killed in a flush", kill_in_flush),
+    Named("worker killed at any moment", kill_worker, 3),
+    Named("worker killed in a flush", kill_in_flush, 2),
     Named("worker killed in closing a run", kill_in_closing),
     Named("worker killed in a checkpoint's write", kill_in_checkpoint),
     Named("worker frozen past its lease, then woken", freeze_worker),
-    Named("newest checkpoints corrupted, worker killed", corrupt_checkpoint),
-    Named("newest checkpoints truncated, worker killed", truncate_checkpoint),
+    Named("worker without memory", starve_worker),
+    Named("newest checkpoints corrupted, worker killed", corrupt_checkpoint, 2),
+    Named("newest checkpoints truncated, worker killed", truncate_checkpoint, 2),
     Named("node killed, another joins", kill_node),
     Named("node replaced by one with a wrong clock", skewed_node),
     Named("driver killed, sweep started again", kill_driver),
-    Named("two drivers at once", second_driver),
+    Named("two drivers at once", second_driver, 2),
     Named("driver terminated, then killed", terminate_driver),
-    Named("Postgres restarted, fast", restart_fast),
-    Named("Postgres restarted, immediate", restart_immediate),
-    Named("connections dropped", drop_connections),
-    Named("Postgres slow", slow_postgres),
-    Named("Postgres refuses writes", refuse_writes),
+    Named("`ray job stop` in the middle", stop_job),
+    Named("Postgres restarted, fast", restart_fast, 3),
+    Named("Postgres restarted, immediate", restart_immediate, 3),
+    Named("connections dropped", drop_connections, 3),
+    Named("Postgres slow", slow_postgres, 2),
+    Named("Postgres refuses writes", refuse_writes, 3),
+    Named("Postgres's disk full", fill_disk),
 ]
 BY_FUNCTION = {fault.inject: fault for fault in FAULTS}

@@ -7,6 +7,7 @@ lose commits that were answered.
 from __future__ import annotations
 
 import os
+import pwd
 import secrets
 import shutil
 import signal
@@ -15,11 +16,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import httpx
 import psutil
+from chaos.leftovers import Footprint, with_variable
 from fixtures.commands import Commands, wait_until
 from fixtures.database import Server
 from sqlalchemy import create_engine
@@ -27,11 +29,15 @@ from sqlalchemy import create_engine
 from db import embedded
 from db.engine import connect, parse_url
 from db.migrating import migrate
+from workers.native.build import find_compiler
 
 TEMPLATE = "chaos_template"
+TABLESPACE = "small_disk"
+DISK_BYTES = 256 * 1024 * 1024
 SKEWED = Path(__file__).with_name("skewed")
+STARVING = Path(__file__).with_name("starving.c")
 WORKER_CPUS = 2  # one node each
-STARTS = 3  # ports that a node chose may be taken before it binds them
+STARTS = 5  # ports may be taken before a node binds them, and Ray waits half a minute for it
 
 # Test-only: what every claim took over, and from where it went on.
 WATCH_TAKEOVERS = """
@@ -44,6 +50,18 @@ END $$;
 CREATE TRIGGER takeover AFTER UPDATE OF attempt ON runs FOR EACH ROW
     WHEN (OLD.attempt > 0 AND NEW.attempt > OLD.attempt) EXECUTE FUNCTION note_takeover();
 """
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[Path]:
+    """A file system of its own that can be filled; only root can make one."""
+    folder.mkdir()
+    options = f"size={DISK_BYTES},mode=700"
+    subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", str(folder)], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
 
 
 class Postgres:
@@ -63,6 +81,16 @@ class Postgres:
         with owner.begin() as connection:
             connection.exec_driver_sql(WATCH_TAKEOVERS)
         owner.dispose()
+
+    def use_disk(self, disk: Path) -> None:
+        """Databases may be put there."""
+        user = pwd.getpwnam(embedded.SYSTEM_USER)
+        os.chown(disk, user.pw_uid, user.pw_gid)
+        self.server.execute(f"CREATE TABLESPACE {TABLESPACE} LOCATION '{disk}'")
+
+    @property
+    def log(self) -> Path:
+        return embedded.data_directory(self.home) / "server.log"
 
     @property
     def postmaster(self) -> psutil.Process:
@@ -88,12 +116,16 @@ class Nodes:
     """A head without CPUs and workers of one CPU each, every one a process group to be killed."""
 
     def __init__(self, commands: Commands, folder: Path) -> None:
-        self._commands = commands
-        port, jobs = free_ports(2)
+        self._commands, self._folder, self._joined = commands, folder, 0
+        self._starving = _starving_library(folder.parent)
+        self._starved = folder.parent / "starved"
+        self._starved.mkdir()
+        port, jobs, agent = free_ports(3)
         self.address, self.jobs = f"127.0.0.1:{port}", f"http://127.0.0.1:{jobs}"
         self._head = self._start(
             *("--head", "--port", str(port), "--num-cpus", "0", "--temp-dir", str(folder)),
             *("--dashboard-host", "127.0.0.1", "--dashboard-port", str(jobs)),
+            *("--dashboard-agent-listen-port", str(agent)),
         )
         wait_until(self._answers)
         self.workers: list[subprocess.Popen[str]] = []
@@ -105,13 +137,19 @@ class Nodes:
         local = ("--node-ip-address", "127.0.0.1", "--object-store-memory", "100000000", "--block")
         said: list[str] = []
         for _ in range(STARTS):
-            node = self._commands.start(*arguments, *local, program=("ray", "start"), **environment)
+            mark = secrets.token_hex(8)
+            node = self._commands.start(
+                *(*arguments, *local), program=("ray", "start"), CHAOS_NODE=mark, **environment
+            )
             assert node.stdout is not None
             for line in node.stdout:
                 said.append(line)
                 if "Ray runtime started" in line:
                     return node
             node.wait()
+            for pid in with_variable(self._commands, f"CHAOS_NODE={mark}"):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         raise AssertionError("a node did not start: " + "".join(said))
 
     def _answers(self) -> bool:
@@ -122,12 +160,38 @@ class Nodes:
 
     def join(self, *, skew_seconds: int = 0) -> None:
         """Add a node; the clock of its processes may be wrong."""
-        wrong = (
-            {"PYTHONPATH": str(SKEWED), "CHAOS_CLOCK_SKEW": str(skew_seconds)}
-            if skew_seconds
-            else {}
-        )
-        self.workers.append(self._start("--address", self.address, "--num-cpus", "1", **wrong))
+        special = {}
+        if skew_seconds:
+            paths = [str(SKEWED), *filter(None, [os.environ.get("PYTHONPATH")])]
+            special["PYTHONPATH"] = os.pathsep.join(paths)
+            special["CHAOS_CLOCK_SKEW"] = str(skew_seconds)
+        if self._starving is not None:
+            special["LD_PRELOAD"] = str(self._starving)
+            special["CHAOS_STARVED"] = str(self._starved)
+        # A folder each: on one machine nodes would take each other's working directories away.
+        self._joined += 1
+        folder = self._folder.with_name(f"node-{self._joined}")
+        joining = ("--address", self.address, "--num-cpus", "1", "--temp-dir", str(folder))
+        self.workers.append(self._start(*joining, **special))
+
+    def of(self, pid: int) -> subprocess.Popen[str] | None:
+        """The node that a worker's process belongs to."""
+        try:
+            above = {parent.pid for parent in psutil.Process(pid).parents()}
+        except psutil.NoSuchProcess:
+            return None
+        return next((node for node in self.workers if node.pid in above), None)
+
+    @contextmanager
+    def starved(self, pid: int, size: int) -> Iterator[None]:
+        """Refuse this worker every request for so much memory or more."""
+        assert self._starving is not None, "a C compiler is needed to starve a worker"
+        mark = self._starved / str(pid)
+        mark.symlink_to(str(size))
+        try:
+            yield
+        finally:
+            mark.unlink()
 
     def kill(self, node: subprocess.Popen[str]) -> None:
         """Kill the raylet and all that it started."""
@@ -137,6 +201,16 @@ class Nodes:
     def close(self) -> None:
         for node in [*self.workers, self._head]:
             _kill_group(node)
+
+
+def _starving_library(folder: Path) -> Path | None:
+    """What refuses memory to a process, compiled; None without a compiler."""
+    compiler = find_compiler()
+    if compiler is None:
+        return None
+    made = folder / "starving.so"
+    subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", made, STARVING], check=True)
+    return made
 
 
 def _kill_group(node: subprocess.Popen[str]) -> None:
@@ -165,15 +239,26 @@ def free_ports(count: int) -> list[int]:
 class Ground:
     """The server, the cluster, and everything started on them."""
 
-    def __init__(self, home: Path, commands: Commands) -> None:
+    def __init__(self, home: Path, commands: Commands, held: ExitStack) -> None:
         self.home, self.commands = home, commands
+        self.footprint = Footprint()
+        self.disk: Path | None = None
+        if os.geteuid() == 0:
+            self.disk = held.enter_context(small_disk(home / "disk"))
         self.postgres = Postgres(home)
+        held.callback(self.postgres.close)
         self.postgres.make_template()
+        if self.disk is not None:
+            self.postgres.use_disk(self.disk)
         self.nodes = Nodes(commands, home / "ray")
+        held.callback(self.nodes.close)
 
-    def close(self) -> None:
-        self.nodes.close()
-        self.postgres.close()
+    def processes(self) -> set[int]:
+        """All that was started here and lives, the server's processes among them."""
+        server = self.postgres.postmaster
+        return {server.pid, *(child.pid for child in server.children())} | set(
+            self.commands.left_behind()
+        )
 
 
 @contextmanager
@@ -182,6 +267,8 @@ def ground() -> Iterator[Ground]:
     # As root the server runs as another user, who must be able to reach its home.
     home = Path(tempfile.mkdtemp(prefix="gtc-", dir="/tmp"))
     home.chmod(0o755)
+    scratch = home / "tmp"
+    scratch.mkdir()
     token = home / "token"
     token.write_text(secrets.token_hex(32))
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -190,20 +277,26 @@ def ground() -> Iterator[Ground]:
             **os.environ,
             "PATH": path,
             "OMP_NUM_THREADS": "1",
+            "TMPDIR": str(scratch),  # what killed drivers leave there goes with the home
+            "RAY_worker_niceness": "0",  # workers that give way to everything would never be hit
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(token),
         }
     )
-    made = Ground(home, commands)
-    try:
+    with ExitStack() as held:
+        held.callback(shutil.rmtree, home)
+        held.callback(_end_all, commands)
+        made = Ground(home, commands, held)
         yield made
-    finally:
-        made.close()
-        for process in commands.started:
-            if process.poll() is None:
-                process.kill()
-            process.wait()
-            if process.stdout:
-                process.stdout.close()
-        wait_until(lambda: not commands.left_behind(), 60)
-        shutil.rmtree(home)
+        made.footprint.note(made.processes())
+    assert made.footprint.left() == []
+
+
+def _end_all(commands: Commands) -> None:
+    for process in commands.started:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        if process.stdout:
+            process.stdout.close()
+    wait_until(lambda: not commands.left_behind(), 60)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
-from chaos.trial import PRIME
+from chaos.ground import Ground
+from chaos.trial import PRIME, Trial
 from fixtures.commands import wait_until
 from fixtures.database import Database
 from sqlalchemy import Connection, text
@@ -16,6 +19,7 @@ from db.check import check
 from db.curve_rows import COLUMNS
 from service.answers.crossing import crossing
 from service.answers.question import Question
+from workers.checkpoints import CheckpointStore
 
 # Of a run's row: everything but who trained it, when and for how long.
 SUMMARY = """
@@ -126,7 +130,31 @@ def damage(found: Results, reference: Results) -> dict[int, Damage]:
     return damages
 
 
-def check_clean(database: Database) -> None:
+def check_clean(trial: Trial) -> None:
+    """Nothing is left: in the database, of checkpoints, of processes and the ports they hold.
+
+    Shared memory is looked for when the server and the nodes have gone, too.
+    """
+    _check_database(trial.database)
+    assert CheckpointStore(trial.checkpoints).keys() == set()
+    # Workers are told to go when their driver has gone.
+    ground = trial.ground
+    wait_until(lambda: not trial.processes() and not _workers(ground), 60)
+    ground.footprint.note(ground.processes())
+
+
+def _workers(ground: Ground) -> list[int]:
+    """Processes that hold or held a trainable."""
+    found = []
+    for pid in ground.commands.left_behind():
+        with contextlib.suppress(OSError):
+            title = Path(f"/proc/{pid}/cmdline").read_bytes()
+            if title.startswith(b"ray::") and b"Trainable" in title:
+                found.append(pid)
+    return found
+
+
+def _check_database(database: Database) -> None:
     """No lease, writer's connection or temporary table is left, and `db check` finds nothing."""
     with database.engine.begin() as connection:
         report = check(connection)

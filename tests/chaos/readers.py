@@ -1,14 +1,16 @@
 """Somebody who reads the API all the time: every answer is whole, none older than the last.
 
-While the API itself is down a connection may be refused; an API that is up answers 200, says 404
-before the suite is there, or a clean 503 while the database is away.
+An API that is up answers 200, says 404 or 409 before there is anything to tell, and a clean 503
+while the database is away. Only while the API itself is down may it refuse or cut a connection.
 """
 
 from __future__ import annotations
 
 import subprocess
 import threading
+import time
 from collections import Counter
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
@@ -16,13 +18,26 @@ from chaos.ground import free_ports
 from chaos.trial import PRIME, Trial
 from fixtures.commands import wait_until
 
-ACCEPTED = {200, 404, 409, 503}  # 409: no finished runs yet to answer from
+NOT_YET = {404, 409}  # 409: no finished runs yet to answer from
 PATHS = (
     "/suites/chaos",
     "/suites/chaos/coverage",
     f"/crossing?suite=chaos&prime={PRIME}&lr=0.001",
     "/runs?suite=chaos&limit=5",
 )
+# What a client sees of a server whose process has gone, or goes while it answers.
+CUT_OFF = (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError)
+
+
+@dataclass(frozen=True)
+class Span:
+    """From when to when, by time.monotonic."""
+
+    begin: float
+    end: float
+
+    def meets(self, other: Span) -> bool:
+        return self.begin <= other.end and other.begin <= self.end
 
 
 class Api:
@@ -32,6 +47,9 @@ class Api:
         self._trial = trial
         (self.port,) = free_ports(1)
         self.address = f"http://127.0.0.1:{self.port}"
+        self.downs: list[Span] = []
+        self._down_since: float | None = time.monotonic()
+        self._dead_at = self._down_since
         self.start()
 
     def start(self) -> None:
@@ -39,63 +57,120 @@ class Api:
             *("serve", "--port", str(self.port)),
             **{**self._trial.environment, "GROKTIME_LOG_LEVEL": "error"},
         )
+        # A pipe that nobody empties would stop it one day.
+        threading.Thread(target=_empty, args=(self.process,), daemon=True).start()
 
     def await_answer(self) -> None:
         def answers() -> bool:
+            began = time.monotonic()
             try:
-                return httpx.get(f"{self.address}/health", timeout=10).status_code in (200, 503)
+                httpx.get(f"{self.address}/health", timeout=10)
             except httpx.HTTPError:
                 return False
+            self.answered(began)
+            return True
 
         wait_until(answers)
 
     def kill(self) -> None:
+        if self._down_since is None:
+            self._down_since = time.monotonic()
         self.process.kill()
         self.process.wait()
+        self._dead_at = time.monotonic()
+
+    def answered(self, asked_at: float) -> None:
+        """It is up, if this was asked after it had been killed."""
+        if self._down_since is not None and asked_at >= self._dead_at:
+            self.downs.append(Span(self._down_since, time.monotonic()))
+            self._down_since = None
+
+    def was_down(self, during: Span) -> bool:
+        since = [] if self._down_since is None else [Span(self._down_since, float("inf"))]
+        return any(during.meets(down) for down in [*self.downs, *since])
+
+
+def _empty(process: subprocess.Popen[str]) -> None:
+    assert process.stdout is not None
+    for _ in process.stdout:
+        pass
 
 
 class Reader:
-    """Asks in turn, from a thread, until told to stop; keeps every complaint."""
+    """Asks in turn, from a thread, until told to stop; then tells what it saw.
 
-    def __init__(self, address: str) -> None:
-        self._address = address
+    What went wrong is judged at the end, when it is known when the API and the database were
+    away.
+    """
+
+    def __init__(self, api: Api, trial: Trial) -> None:
+        self._api, self._trial = api, trial
         self._over = threading.Event()
-        self._revisions: dict[str, int] = {}
-        self.statuses: Counter[int] = Counter()
+        self._revision = 0  # the newest seen in any answer
+        self._answered: set[str] = set()
+        self._errors: list[tuple[Span, str, httpx.TransportError]] = []
+        self._unavailable: list[tuple[Span, str, str]] = []
+        self.seen: Counter[str] = Counter()
         self.complaints: list[str] = []
         self._thread = threading.Thread(target=self._read, name="reader", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
+        """Stop and judge."""
         self._over.set()
         self._thread.join()
+        for during, path, error in self._errors:
+            self._judge_error(during, path, error)
+        outages = [Span(*outage) for outage in self._trial.outages]
+        for during, path, text in self._unavailable:
+            if any(during.meets(outage) for outage in outages):
+                self.seen["503 while the database was away"] += 1
+            else:
+                self.complaints.append(f"{path}: 503 while the database was there: {text}")
+
+    def _judge_error(self, during: Span, path: str, error: httpx.TransportError) -> None:
+        if not self._api.was_down(during):
+            self.complaints.append(f"{path}: {error!r} while the API was up")
+        elif isinstance(error, httpx.ConnectError):
+            self.seen["refused while the API was down"] += 1
+        elif isinstance(error, CUT_OFF):
+            self.seen["cut off when the API was killed"] += 1
+        else:
+            self.complaints.append(f"{path}: {error!r}")
 
     def _read(self) -> None:
-        with httpx.Client(base_url=self._address, timeout=60) as client:
+        with httpx.Client(base_url=self._api.address, timeout=60) as client:
             while not self._over.is_set():
                 for path in PATHS:
                     self._ask(client, path)
                 self._over.wait(0.25)
 
     def _ask(self, client: httpx.Client, path: str) -> None:
+        began = time.monotonic()
         try:
             answer = client.get(path)
-        except httpx.TransportError:
-            self.statuses[0] += 1  # no API: it was killed, or is starting
+        except httpx.TransportError as error:
+            self._errors.append((Span(began, time.monotonic()), path, error))
             return
-        self.statuses[answer.status_code] += 1
-        if answer.status_code not in ACCEPTED:
-            self.complaints.append(f"{path}: {answer.status_code} {answer.text[:300]}")
-        elif answer.status_code == 200:
+        self._api.answered(began)
+        status = answer.status_code
+        is_problem = answer.headers["content-type"].startswith("application/problem+json")
+        if status == 200:
+            self.seen["200"] += 1
             self._check(path, answer.json())
-        elif not answer.headers["content-type"].startswith("application/problem+json"):
-            self.complaints.append(f"{path}: {answer.status_code} is no problem document")
+        elif not is_problem or status not in {*NOT_YET, 503}:
+            self.complaints.append(f"{path}: {status} {answer.text[:300]}")
+        elif status == 503:
+            self._unavailable.append((Span(began, time.monotonic()), path, answer.text[:300]))
+        elif path in self._answered:
+            self.complaints.append(f"{path}: {status} after it had been answered")
+        else:
+            self.seen[f"{status} before there was an answer"] += 1
 
     def _check(self, path: str, document: Any) -> None:
-        revision = document.get("revision")
-        if revision is None:
-            return
-        before = self._revisions.get(path, -1)
-        if revision < before:
-            self.complaints.append(f"{path}: revision {revision} after {before}")
-        self._revisions[path] = revision
+        """The suite's revision never goes back, whichever answer tells it."""
+        self._answered.add(path)
+        revision = document.get("revision", self._revision)
+        if revision < self._revision:
+            self.complaints.append(f"{path}: revision {revision} after {self._revision}")
+        self._revision = revision

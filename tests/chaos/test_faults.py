@@ -32,7 +32,7 @@ def survives(
         assert fault(trial, rng), "the fault's moment never came"
         trial.end()
         check_same(results(trial.database), reference)
-        check_clean(trial.database)
+        check_clean(trial)
         check_repeats(trial.database)
 
 

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from chaos.ground import TEMPLATE, Ground
-from fixtures.commands import settings_environment
+from chaos.ground import TABLESPACE, TEMPLATE, Ground
+from chaos.leftovers import with_variable
+from fixtures.commands import settings_environment, wait_until
 from fixtures.database import Database, scratch_database
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
 from db.claims import reopen
+from workers.checkpoints import CheckpointStore
 
 LEASE_SECONDS = 5
 CHECKPOINT_SECONDS = 0.5
@@ -63,6 +66,11 @@ class Held:
     def pid(self) -> int:
         return int(self.owner.rpartition(":")[2])
 
+    @property
+    def sweep(self) -> str:
+        """The sweep whose bundle this is: sweep-NAME-ROUND/BUNDLE@HOST:PID."""
+        return self.owner.partition("/")[0].rpartition("-")[0]
+
 
 @dataclass
 class Trial:
@@ -75,6 +83,7 @@ class Trial:
     sweeps: list[subprocess.Popen[str]] = field(default_factory=list)
     said: list[str] = field(default_factory=list)  # what sweeps that ended have printed
     given_up: dict[int, str] = field(default_factory=dict)  # runs a sweep took for guilty
+    outages: list[tuple[float, float]] = field(default_factory=list)  # by time.monotonic
 
     @property
     def checkpoints(self) -> Path:
@@ -100,6 +109,24 @@ class Trial:
         )
         self.sweeps.append(process)
         return process
+
+    def submit(self) -> str:
+        """Start a driver as a Ray job; returns the job's name."""
+        code, said = self.ground.commands.run(
+            *("submit", self.suite, "--address", self.ground.nodes.jobs, "--no-follow"),
+            **self.environment,
+        )
+        assert code == 0, said
+        return said.split("submitted ")[1].split()[0]
+
+    @contextmanager
+    def database_away(self) -> Iterator[None]:
+        """While readers may be told that the database cannot be reached."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.outages.append((began, time.monotonic()))
 
     def living(self) -> list[subprocess.Popen[str]]:
         """Drivers that are still at it; the words of the others are kept."""
@@ -152,11 +179,22 @@ class Trial:
             elif self.begun() and not self.open_runs():
                 blamed = self._blamed()
                 if not blamed:
+                    self._end_tidy()
                     return
                 self.given_up.update(blamed)
                 reopen(self.database.engine, list(blamed))
             else:
                 self.sweep()
+
+    def _end_tidy(self) -> None:
+        """A worker killed after closing a run leaves its checkpoints to the next sweep."""
+        if CheckpointStore(self.checkpoints).keys():
+            self.sweep().wait()
+            self.living()
+
+    def processes(self) -> list[int]:
+        """Drivers and APIs of this trial that live, also those that Ray started as jobs."""
+        return with_variable(self.ground.commands, f"GROKTIME_HOME={self.folder}")
 
     def _blamed(self) -> dict[int, str]:
         with self.database.engine.connect() as connection:
@@ -183,10 +221,14 @@ def trial(ground: Ground, folder: Path, *, epochs: int, seeds: int = 3) -> Itera
     suite = folder / "chaos.yaml"
     suite.write_text(SUITE.format(prime=PRIME, epochs=epochs, seeds=seeds))
     with scratch_database(ground.postgres.server, TEMPLATE) as database:
+        if ground.disk is not None:
+            place = f"ALTER DATABASE {database.name} SET TABLESPACE {TABLESPACE}"
+            ground.postgres.server.execute(place)
         made = Trial(ground, database, folder, str(suite))
         try:
             yield made
         finally:
-            for process in made.living():
-                process.kill()
-                process.wait()
+            for pid in made.processes():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            wait_until(lambda: not made.living() and not made.processes(), 60)
