@@ -13,6 +13,7 @@ from api import problems
 from api.cache import AnswerCache
 from api.database import Database
 from api.events import EventHub
+from api.examples import show_examples
 from api.limits import BoundedRequests, HeavyWork, Limits
 from api.observing import Observed
 from api.routes import ROUTERS
@@ -83,4 +84,5 @@ def create_app(settings: Settings | None = None, limits: Limits | None = None) -
         app.include_router(router)
     app.add_middleware(BoundedRequests, limits=limits)
     app.add_middleware(Observed)
+    show_examples(app)
     return app

@@ -10,7 +10,7 @@ from sqlalchemy import Connection
 
 from api import tables
 from api.answering import answered
-from api.examples import CROSSING, twins
+from api.examples import TWINS
 from api.queries import AnswerQuery, LawQuery, TestsQuery, fraction_window
 from api.tokens import MayRead
 from service.answers.capacity import CapacityAnswer, capacity
@@ -50,7 +50,7 @@ async def _answer(
 @router.get(
     "/crossing",
     response_model=CrossingAnswer,
-    responses=twins(CROSSING),
+    responses=TWINS,
     summary="Where do memorisation and generalisation cross, and does grokking start there?",
 )
 async def get_crossing(request: Request, query: Asked) -> Response:
@@ -64,7 +64,7 @@ async def get_crossing(request: Request, query: Asked) -> Response:
 @router.get(
     "/onset",
     response_model=OnsetAnswer,
-    responses=twins(),
+    responses=TWINS,
     summary="From which size on is generalisation delayed?",
 )
 async def get_onset(request: Request, query: Asked) -> Response:
@@ -75,7 +75,7 @@ async def get_onset(request: Request, query: Asked) -> Response:
 @router.get(
     "/delay",
     response_model=DelayAnswer,
-    responses=twins(),
+    responses=TWINS,
     summary="How long after fitting does each run generalise?",
 )
 async def get_delay(request: Request, query: Asked) -> Response:
@@ -86,7 +86,7 @@ async def get_delay(request: Request, query: Asked) -> Response:
 @router.get(
     "/regimes",
     response_model=RegimesAnswer,
-    responses=twins(),
+    responses=TWINS,
     summary="What happens at each size?",
 )
 async def get_regimes(request: Request, query: Asked) -> Response:
@@ -97,7 +97,7 @@ async def get_regimes(request: Request, query: Asked) -> Response:
 @router.get(
     "/speeds",
     response_model=SpeedsAnswer,
-    responses=twins(),
+    responses=TWINS,
     summary="How fast do models of each size memorise and generalise?",
 )
 async def get_speeds(request: Request, query: Asked) -> Response:
@@ -108,7 +108,7 @@ async def get_speeds(request: Request, query: Asked) -> Response:
 @router.get(
     "/capacity",
     response_model=CapacityAnswer,
-    responses=twins(),
+    responses=TWINS,
     summary="How many bits does a parameter hold?",
 )
 async def get_capacity(request: Request, query: Asked) -> Response:
@@ -119,7 +119,7 @@ async def get_capacity(request: Request, query: Asked) -> Response:
 @router.get(
     "/law",
     response_model=LawAnswer,
-    responses=twins(),
+    responses=TWINS,
     summary="Does memorisation follow one law of the capacity fraction?",
 )
 async def get_law(request: Request, query: Annotated[LawQuery, Query()]) -> Response:
@@ -131,7 +131,7 @@ async def get_law(request: Request, query: Annotated[LawQuery, Query()]) -> Resp
 @router.get(
     "/tests",
     response_model=TestsAnswer,
-    responses=twins(),
+    responses=TWINS,
     summary="Over all cells of a suite: does the crossing predict the onset?",
 )
 async def get_tests(request: Request, query: Annotated[TestsQuery, Query()]) -> Response:

@@ -12,7 +12,7 @@ from pydantic import Field, create_model
 from api import tables
 from api.answering import as_json, wants_csv
 from api.database import Database
-from api.examples import twins
+from api.examples import TWINS
 from api.queries import MAX_INTEGER, FormatQuery, StrictQuery, SuiteName
 from api.tokens import MayRead
 from db.queries.filters import FILTERABLE
@@ -74,7 +74,7 @@ FilteredRuns = create_model(  # type: ignore[call-overload]
 )
 
 
-@router.get("/runs", response_model=RunList, responses=twins(), summary="Which runs are there?")
+@router.get("/runs", response_model=RunList, responses=TWINS, summary="Which runs are there?")
 async def get_runs(request: Request, query: Annotated[FilteredRuns, Query()]) -> Response:
     """A page of runs in any order; `next` is the cursor of the page after it."""
     database: Database = request.app.state.database
@@ -133,9 +133,7 @@ class CurveQuery(FormatQuery):
     )
 
 
-@router.get(
-    "/runs/{id}/curve", response_model=RunCurve, responses=twins(), summary="A run's epochs"
-)
+@router.get("/runs/{id}/curve", response_model=RunCurve, responses=TWINS, summary="A run's epochs")
 async def get_curve(request: Request, id: RunId, query: Annotated[CurveQuery, Query()]) -> Response:
     """Loss and accuracy by epoch; `sampled` says that these are not all of them."""
     database: Database = request.app.state.database

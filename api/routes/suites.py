@@ -15,7 +15,7 @@ from api import tables
 from api.answering import answered, as_json, wants_csv
 from api.cache import HOLD_SECONDS
 from api.database import Database
-from api.examples import twins
+from api.examples import TWINS
 from api.queries import SUITE_NAME, FormatQuery, StrictQuery
 from api.tokens import MayRead
 from db.forecasts import ForecastRow, list_forecasts
@@ -58,7 +58,10 @@ class Summaries:
 
 
 @router.get(
-    "/suites", response_model=SuiteList, responses=twins(), summary="Which suites are there?"
+    "/suites",
+    response_model=SuiteList,
+    responses=TWINS,
+    summary="Which suites are there?",
 )
 async def get_suites(request: Request, query: Annotated[FormatQuery, Query()]) -> Response:
     """Every suite with its primes, swept axes, run counts and analysis settings."""
@@ -105,7 +108,7 @@ async def get_suite(
 @router.get(
     "/suites/{suite}/coverage",
     response_model=CoverageAnswer,
-    responses=twins(),
+    responses=TWINS,
     summary="How far is this suite?",
 )
 async def get_coverage(
@@ -137,7 +140,7 @@ class CellsQuery(FormatQuery):
 @router.get(
     "/suites/{suite}/cells",
     response_model=CellList,
-    responses=twins(),
+    responses=TWINS,
     summary="The suite's runs grouped over seeds",
 )
 async def get_cells(
