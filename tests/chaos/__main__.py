@@ -12,6 +12,7 @@ import sys
 import time
 import traceback
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 import fixtures.cluster  # noqa: F401  settles how Ray authenticates before it is imported
@@ -40,6 +41,17 @@ def say(message: str) -> None:
     sys.stdout.flush()
 
 
+@dataclass(frozen=True)
+class Goal:
+    """How long things are broken, and how many at least."""
+
+    end: float  # by time.monotonic
+    faults: int
+
+    def reached(self, injected: int) -> bool:
+        return time.monotonic() >= self.end and injected >= self.faults
+
+
 class Adversary:
     """Chooses what to break next, from a pack that is shuffled when it has run out.
 
@@ -59,10 +71,10 @@ class Adversary:
             self._next = self._order.sample(self._pack, len(self._pack))
         return self._next.pop()
 
-    def disturb(self, trial: Trial, api: Api, deadline: float) -> list[Injection]:
-        """Inject faults until the suite is trained or time is up."""
+    def disturb(self, trial: Trial, api: Api, goal: Goal, before: int) -> list[Injection]:
+        """Inject faults until the suite is trained or enough has been broken."""
         injections: list[Injection] = []
-        while time.monotonic() < deadline:
+        while not goal.reached(before + len(injections)):
             if not trial.living():
                 if trial.begun() and not trial.open_runs():
                     break
@@ -95,7 +107,7 @@ def one_round(
     reference: Results,
     table: Table,
     answers: Counter[str],
-    end: float,
+    goal: Goal,
 ) -> list[str]:
     """One suite, disturbed; returns what did not hold."""
     with trial(place, folder, epochs=EPOCHS, seeds=SEEDS) as disturbed:
@@ -103,7 +115,7 @@ def one_round(
         reader = Reader(api, disturbed)
         try:
             disturbed.sweep()
-            injections = adversary.disturb(disturbed, api, end)
+            injections = adversary.disturb(disturbed, api, goal, table.injected)
             disturbed.end(1800)
             api.await_answer()
         finally:
@@ -130,13 +142,14 @@ def one_round(
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/chaos", description=__doc__)
     parser.add_argument("--minutes", type=float, default=30.0, help="how long faults are injected")
+    parser.add_argument("--faults", type=int, default=0, help="how many at least")
     parser.add_argument("--seed", type=int, default=1, help="of everything chosen at random")
     options = parser.parse_args()
     adversary = Adversary(options.seed, FAULTS)
     table = Table()
     answers: Counter[str] = Counter()
     problems: list[str] = []
-    rounds = 0
+    rounds, minutes = 0, 0.0
     try:
         with ground() as place:
             say("training undisturbed")
@@ -144,17 +157,19 @@ def main() -> int:
                 calm.end(1800)
                 reference = results(calm.database)
             say(f"{len(reference.runs)} runs are the reference; breaking things")
-            end = time.monotonic() + 60 * options.minutes
-            while time.monotonic() < end and not problems:
+            began = time.monotonic()
+            goal = Goal(began + 60 * options.minutes, options.faults)
+            while not goal.reached(table.injected) and not problems:
                 rounds += 1
                 say(f"round {rounds}: {table.injected} faults so far")
                 folder = place.home / f"round-{rounds}"
-                problems += one_round(place, folder, adversary, reference, table, answers, end)
+                problems += one_round(place, folder, adversary, reference, table, answers, goal)
+            minutes = (time.monotonic() - began) / 60
     except Exception:
         problems.append(traceback.format_exc())
     for what, times in sorted(answers.items()):
         say(f"a reader of the API: {what}, {times} times")
-    say(f"\nseed {options.seed}, {options.minutes:g} minutes, {rounds} rounds\n\n{table}\n")
+    say(f"\nseed {options.seed}, {minutes:.0f} minutes, {rounds} rounds\n\n{table}\n")
     for problem in problems:
         say(f"DOES NOT HOLD: {problem}")
     if not problems:
