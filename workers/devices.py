@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import platform
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from service.errors import ConfigurationError
 from service.spec import RunSpec
 from workers.memory import model_bytes
+
+if TYPE_CHECKING:
+    import torch
 
 ACCEPTED = "auto, cpu, cuda, cuda:N or mps"
 
@@ -19,6 +21,8 @@ _MEMORY_SHARE = 0.6
 
 def resolve_device(name: str) -> torch.device:
     """The device of that name; auto takes a GPU when there is one. Missing is an error."""
+    import torch
+
     if name == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda")
@@ -37,9 +41,16 @@ def resolve_device(name: str) -> torch.device:
     return torch.device(name)
 
 
+def resolve_name(name: str) -> str:
+    """The resolved device as torch writes it; a CPU is known without importing torch."""
+    return name if name == "cpu" else str(resolve_device(name))
+
+
 def device_name(device: torch.device) -> str:
     """What the device is, for people and fingerprints."""
     if device.type == "cuda":
+        import torch
+
         return torch.cuda.get_device_name(device)
     if device.type == "mps":
         return f"Metal {platform.machine()}"
@@ -58,11 +69,18 @@ def cpu_name() -> str:
 
 def free_memory(device: torch.device, share: float = 1.0) -> int:
     """Bytes that could be allocated on the device now by one who may have that share of it."""
+    import torch
+
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
         return min(free, int(share * total))
     if device.type == "mps":
         return torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory()
+    return free_host_memory()
+
+
+def free_host_memory() -> int:
+    """Bytes that could be allocated on this machine now."""
     info = Path("/proc/meminfo")
     if info.exists():
         for line in info.read_text().splitlines():
@@ -76,10 +94,12 @@ def stack_bytes(device: str = "auto", share: float = 1.0) -> int:
 
     Bundles that share a GPU start at once and each see it free, so each counts its share only.
     """
+    if device == "cpu":
+        return int(_MEMORY_SHARE * free_host_memory())
     return int(_MEMORY_SHARE * free_memory(resolve_device(device), share))
 
 
 def max_stack(spec: RunSpec, device: str = "auto", share: float = 1.0) -> int:
     """How many models of this shape one stack on the device may hold now; at least one."""
-    kind = resolve_device(device).type
+    kind = resolve_name(device).partition(":")[0]
     return max(1, stack_bytes(device, share) // model_bytes(spec, kind))

@@ -1,29 +1,34 @@
-"""Which engine trains a stack: the native one wherever it can, else PyTorch."""
+"""Which engine trains a stack: the native one wherever it can, else PyTorch.
+
+Where the native one trains, torch is never imported: that takes seconds and much memory.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from service.errors import ConfigurationError
 from service.settings import get_settings
 from service.spec import RunSpec
-from workers.devices import resolve_device
-from workers.graphed import StepMode
+from workers.devices import resolve_device, resolve_name
 from workers.stack import Stack, State, check_stack
 from workers.tasks import Dataset
-from workers.torch_engine import TorchStack, torch_fingerprint
+
+if TYPE_CHECKING:
+    import torch
+
+    from workers.graphed import StepMode
 
 Engine = Literal["auto", "native", "torch"]
 
 
 def native_refusal(spec: RunSpec, device: str) -> str | None:
     """Why the native engine cannot train this run here, or None when it can."""
-    if resolve_device(device).type != "cpu":
+    if resolve_name(device) != "cpu":
         return f"it trains on a CPU, not on {device}"
     try:
         from workers.native import supports, unavailable
@@ -55,6 +60,8 @@ def engine_fingerprint(spec: RunSpec, *, engine: Engine = "auto", device: str = 
         from workers.native import NativeStack
 
         return NativeStack([]).fingerprint
+    from workers.torch_engine import torch_fingerprint
+
     chosen = resolve_device(device)
     return torch_fingerprint(chosen, step_mode(chosen))
 
@@ -79,6 +86,8 @@ def make_stack(
         from workers.native import NativeStack
 
         return NativeStack(specs, states=states, epochs=epochs, datasets=datasets, orders=orders)
+    from workers.torch_engine import TorchStack
+
     return TorchStack(
         specs,
         device=device,

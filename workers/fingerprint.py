@@ -6,10 +6,12 @@ import hashlib
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from workers.devices import device_name
+
+if TYPE_CHECKING:
+    import torch
 
 # What every engine computes with; an engine adds its own files.
 _COMMON = ("model.py", "streams.py", "tasks.py")
@@ -27,6 +29,8 @@ def source_hash(files: Sequence[str]) -> str:
 
 def fingerprint(engine: str, files: tuple[str, ...], device: torch.device, *extra: str) -> str:
     """One line; two attempts that share it give bitwise the same curves on a CPU."""
+    import torch
+
     build = hashlib.sha256(torch.__config__.show().encode()).hexdigest()[:8]
     parts = [
         engine,

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from service.errors import CheckpointError
 from service.spec import RunSpec
 from workers.checkpoints import CheckpointStore
-from workers.devices import resolve_device
+from workers.devices import resolve_name
 from workers.engines import Engine, choose_engine, make_stack
 from workers.model import initial_state
 from workers.stack import State, check_stack
@@ -138,7 +138,7 @@ class _Session:
             run.seconds = found.extra["seconds"]
             fingerprints.add(found.fingerprint)
         self.engine = choose_engine(specs[0], engine, device)
-        self.device = str(resolve_device(device))
+        self.device = resolve_name(device)
         self.stack = make_stack(
             specs, engine=self.engine, device=device, states=states, epochs=resume_epochs
         )

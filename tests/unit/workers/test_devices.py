@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from worker_runs import make_run
@@ -9,6 +12,7 @@ from worker_runs import make_run
 from service.errors import ConfigurationError
 from workers.devices import max_stack, resolve_device
 from workers.engines import choose_engine, engine_fingerprint, make_stack
+from workers.native import unavailable
 from workers.torch_engine import TorchStack
 
 
@@ -58,3 +62,19 @@ def test_full_precision_products_are_asked_for() -> None:
 
 def test_torch_is_taken_when_asked_for() -> None:
     assert choose_engine(make_run(), "torch", "cpu") == "torch"
+
+
+@pytest.mark.skipif(unavailable() is not None, reason="no native engine on this machine")
+def test_training_on_a_cpu_does_without_torch() -> None:
+    program = (
+        "import sys\n"
+        "from service.suites import load_suite\n"
+        "from workers.devices import max_stack\n"
+        "from workers.engines import engine_fingerprint, make_stack\n"
+        "import workers.training, workers.trainable\n"
+        "spec = load_suite('demo').runs()[0]\n"
+        "make_stack([spec], device='cpu').advance(1)\n"
+        "engine_fingerprint(spec, device='cpu'), max_stack(spec, 'cpu')\n"
+        "sys.exit('torch' in sys.modules)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
