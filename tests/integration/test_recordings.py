@@ -1,0 +1,140 @@
+"""The shipped recordings load, give the numbers of docs/results.md, and can be trained again."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from fixtures.database import Database, Server, scratch_database
+from numpy.typing import NDArray
+from sqlalchemy import text
+
+from db.curve_rows import COLUMNS
+from db.load import load_dump
+from db.registering import spec_from_json
+from service.answers.reading import reading
+from service.commands.demo import RECORDINGS
+from service.report.content import gather
+from service.report.writing import numbers
+from service.spec import RunSpec
+from workers.engines import engine_fingerprint
+from workers.training import Outcome, train
+
+RESULTS = json.loads((RECORDINGS.parent / "docs" / "results.json").read_text())
+FILES = sorted(RECORDINGS.glob("*.groktime"))
+EPOCHS_ALIKE = 20  # compared where another engine trained: rounding has not grown yet
+
+
+@pytest.fixture(scope="module")
+def recorded(database_server: Server, template_database: str) -> Iterator[Database]:
+    with scratch_database(database_server, template_database) as database:
+        for path in FILES:
+            load_dump(database.engine, path)
+        yield database
+
+
+def deviations(ours: Any, theirs: Any, where: str = "") -> Iterator[str]:
+    """Places where two answers differ by more than rounding."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        for key in ours.keys() | theirs.keys():
+            yield from deviations(ours.get(key), theirs.get(key), f"{where}/{key}")
+    elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        for i, pair in enumerate(zip(ours, theirs, strict=True)):
+            yield from deviations(*pair, f"{where}/{i}")
+    elif isinstance(ours, float) and isinstance(theirs, float | int):
+        if not math.isclose(ours, theirs, rel_tol=1e-6, abs_tol=1e-9):
+            yield f"{where}: {ours} against {theirs}"
+    elif ours != theirs:
+        yield f"{where}: {ours!r} against {theirs!r}"
+
+
+def test_there_are_recordings() -> None:
+    assert FILES
+
+
+@pytest.mark.parametrize("suite", RESULTS)
+def test_a_recording_gives_the_numbers_of_the_report(recorded: Database, suite: str) -> None:
+    with reading(recorded.engine) as connection:
+        now = json.loads(json.dumps(numbers(gather(connection, suite))))
+    printed = RESULTS[suite]
+    for part in ("tests", "settings", "verdict", "published"):
+        assert list(deviations(now[part], printed[part], part)) == []
+
+
+class Kept:
+    """A sink that keeps the curve."""
+
+    def __init__(self) -> None:
+        self.blocks: list[NDArray[Any]] = []
+        self.outcome: Outcome | None = None
+
+    def record(self, run: int, first_epoch: int, metrics: NDArray[Any]) -> bool:
+        self.blocks.append(metrics.copy())
+        return True
+
+    def flush(self) -> None: ...
+
+    def owns(self, run: int) -> bool:
+        return True
+
+    def finish(self, run: int, outcome: Outcome) -> None:
+        self.outcome = outcome
+
+
+CHEAPEST = """
+SELECT r.id, r.spec, r.last_epoch, a.fingerprint
+FROM suites s JOIN suite_runs sr ON sr.suite_id = s.id JOIN runs r ON r.id = sr.run_id
+JOIN attempts a ON a.run_id = r.id AND a.attempt = r.attempt
+WHERE s.name = :suite AND r.kind = :kind AND r.state = 'done' ORDER BY r.seconds LIMIT 1
+"""
+
+SPREAD = """
+SELECT min(other.last_epoch) AS fastest, max(other.last_epoch) AS slowest
+FROM runs r JOIN runs other
+    ON (other.kind, other.prime, other.width) = (r.kind, r.prime, r.width)
+WHERE r.id = :run AND other.state = 'done'
+"""
+
+
+def recorded_run(database: Database, suite: str, kind: str) -> tuple[RunSpec, Any, NDArray[Any]]:
+    """The run of that kind that is quickest to train, and its recorded curve by epoch."""
+    with database.engine.connect() as connection:
+        run = connection.execute(text(CHEAPEST), {"suite": suite, "kind": kind}).one()
+        query = f"SELECT epoch, {', '.join(COLUMNS)} FROM curve WHERE run_id = :run ORDER BY epoch"
+        rows = connection.execute(text(query), {"run": run.id}).all()
+    return spec_from_json(run.spec), run, np.array([tuple(row) for row in rows], dtype=float)
+
+
+@pytest.mark.parametrize("kind", ["speed", "grok"])
+@pytest.mark.parametrize("suite", RESULTS)
+def test_a_recorded_run_trains_again_to_the_same_curve(
+    recorded: Database, suite: str, kind: str
+) -> None:
+    """To the last bit on the machine and build that recorded it, elsewhere as close as rounding."""
+    spec, run, curve = recorded_run(recorded, suite, kind)
+    sink = Kept()
+    train([spec], sink)
+    again = np.concatenate(sink.blocks)
+    exact = run.fingerprint == engine_fingerprint(spec)
+    assert sink.outcome is not None
+    if exact:
+        assert sink.outcome.epochs == run.last_epoch
+    else:
+        with recorded.engine.connect() as connection:
+            seeds = connection.execute(text(SPREAD), {"run": run.id}).one()
+        assert seeds.fastest / 2 <= sink.outcome.epochs <= 2 * seeds.slowest
+    for epoch, *recorded_values in curve:
+        if not exact and epoch > EPOCHS_ALIKE:
+            break
+        row = again[int(epoch) - 1]
+        for name, expected in zip(COLUMNS, recorded_values, strict=True):
+            if math.isnan(expected):  # not measured
+                continue
+            if exact:
+                assert row[name] == np.float32(expected), (epoch, name)
+            elif name.endswith("_loss"):
+                assert row[name] == pytest.approx(expected, rel=1e-4), (epoch, name)
