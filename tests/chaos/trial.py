@@ -116,8 +116,10 @@ class Trial:
             *("submit", self.suite, "--address", self.ground.nodes.jobs, "--no-follow"),
             **self.environment,
         )
+        named = re.search(r"raysubmit_\w+", said)
         assert code == 0, said
-        return said.split("submitted ")[1].split()[0]
+        assert named, said
+        return named[0]
 
     @contextmanager
     def database_away(self) -> Iterator[None]:
