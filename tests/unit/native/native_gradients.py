@@ -39,7 +39,7 @@ def autograd_gradients(
     precision: torch.dtype,
     nudge: int | None = None,
 ) -> Gradients:
-    """With `nudge` (a seed) every weight is moved by one rounding of single precision, up or down."""
+    """With `nudge` (a seed) every weight moves by one rounding of single precision, up or down."""
     network = Oracle(spec).to(precision)
     initial = initial_weights(spec)
     if nudge is not None:
