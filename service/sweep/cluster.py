@@ -11,9 +11,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil  # type: ignore[import-untyped]
+
 from db.engine import is_local, shown
 from service.errors import SweepError
 
+log = logging.getLogger(__name__)
+
+STARTS = 3  # tries to start a cluster on this machine
+QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 OBJECT_STORE_BYTES = 100 * 1024 * 1024  # bundles are a few numbers; results go to Postgres
 
 # Before Ray is imported. Loggers that Tune adds by itself keep some 300 KB a trial in the driver.
@@ -45,26 +51,48 @@ def cluster(address: str | None, workers: int | None) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     try:
         if address is not None:
-            ray.init(address=address, **quiet)
+            ray.init(address=address, **QUIET)
         else:
+            _start_here(workers)
+    except Exception as problem:  # Ray raises bare ones when a node is too slow to start
+        where = address or "this machine"
+        said = str(problem).strip().splitlines()
+        raise SweepError(f"Ray at {where}: {said[0] if said else problem!r}") from problem
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _start_here(workers: int | None) -> None:
+    """Start a cluster of this machine alone; again where it was too busy to do so in time.
+
+    Ray waits half a minute for a node and its agent, no longer, and leaves what it has started
+    to the end of this process.
+    """
+    import ray
+
+    this = psutil.Process()
+    for start in range(1, STARTS + 1):
+        before = set(this.children())
+        try:
             ray.init(
                 address="local",
                 num_cpus=workers or os.cpu_count(),
                 include_dashboard=False,
                 object_store_memory=OBJECT_STORE_BYTES,
                 _node_ip_address="127.0.0.1",
-                **quiet,
+                **QUIET,
             )
-    except (ConnectionError, RuntimeError, ValueError) as problem:
-        where = address or "this machine"
-        raise SweepError(f"Ray at {where}: {str(problem).strip().splitlines()[0]}") from problem
-    try:
-        yield
-    finally:
-        ray.shutdown()
+            return
+        except Exception as problem:
+            if start == STARTS:
+                raise
+            log.warning("Ray did not start, trying again: %s", problem)
+            for process in set(this.children()) - before:
+                process.kill()
 
 
 def members() -> tuple[dict[str, float], list[dict[str, Any]]]:
