@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +14,15 @@ from fixtures.commands import Commands, settings_environment, wait_until
 from fixtures.database import Database
 from sqlalchemy import text
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 
 LONG = """\
-description: two stacks that train for some seconds
+description: two bundles that train for some seconds
 positions: none
 primes: [47]
-seeds: [1, 2]
+seeds: [1]
 settings: {batch_size: 128}
-stop: {max_epochs: 5000}
+stop: {max_epochs: 3000}
 speed:
   widths: [8, 10]  # cannot memorise that much, so they train to the cap
 """
@@ -35,14 +37,29 @@ def suite_file(tmp_path: Path) -> str:
 
 @pytest.fixture
 def environment(database: Database, tmp_path: Path) -> dict[str, str]:
-    settings = settings_environment(
-        database_url=database.url,
-        checkpoints=tmp_path / "checkpoints",
-        checkpoint_seconds=0.2,
-        lease_seconds=5,
-        home=tmp_path,
+    return dict(
+        settings_environment(
+            database_url=database.url,
+            checkpoints=tmp_path / "checkpoints",
+            checkpoint_seconds=0.2,
+            lease_seconds=5,
+        )
     )
-    return {**settings, "RAY_AUTH_MODE": "", "RAY_AUTH_TOKEN_PATH": str(tmp_path / "no-token")}
+
+
+@pytest.fixture
+def own_cluster(tmp_path: Path) -> dict[str, str]:
+    """A sweep so started has a cluster and a token of its own."""
+    return {"RAY_AUTH_MODE": "", "RAY_AUTH_TOKEN_PATH": str(tmp_path / "no-token")}
+
+
+@pytest.fixture
+def address(ray_cluster: None) -> str:
+    """Of the cluster that all tests share, which a sweep may join."""
+    import ray
+
+    found: str = ray.get_runtime_context().gcs_address
+    return found
 
 
 def scalar(database: Database, query: str) -> Any:
@@ -50,41 +67,70 @@ def scalar(database: Database, query: str) -> Any:
         return connection.scalar(text(query))
 
 
+# Another could still be starting, and Ray gives such a one a minute to find that all is over.
+ONE_WORKER = ("--workers", "1")
 TRAINING = "SELECT count(*) FROM runs WHERE state = 'running' AND last_epoch > 20"
 
 
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
-def test_a_stopped_sweep_gives_its_leases_back_and_leaves_no_process(
+def wait_for(process: subprocess.Popen[str], true: Callable[[], Any]) -> None:
+    """Wait for the condition while the sweep goes on; one that has ended says why."""
+    wait_until(lambda: process.poll() is not None or true())
+    assert process.poll() is None, process.communicate()[0]
+
+
+def test_an_interrupted_sweep_gives_its_leases_back_and_leaves_no_process(
     commands: Commands,
     database: Database,
     suite_file: str,
     environment: dict[str, str],
-    stop: signal.Signals,
+    own_cluster: dict[str, str],
 ) -> None:
-    process = commands.start("sweep", suite_file, **environment)
-    wait_until(lambda: scalar(database, TRAINING))
-    os.kill(process.pid, stop)
+    process = commands.start("sweep", suite_file, *ONE_WORKER, **environment, **own_cluster)
+    wait_for(process, lambda: scalar(database, TRAINING))
+    os.kill(process.pid, signal.SIGINT)
+    gives_its_leases_back(process, database)
+    wait_until(lambda: not commands.left_behind())
+
+
+def test_a_terminated_sweep_gives_its_leases_back(
+    commands: Commands,
+    database: Database,
+    suite_file: str,
+    environment: dict[str, str],
+    address: str,
+) -> None:
+    process = commands.start("sweep", suite_file, *ONE_WORKER, "--address", address, **environment)
+    wait_for(process, lambda: scalar(database, TRAINING))
+    os.kill(process.pid, signal.SIGTERM)
+    gives_its_leases_back(process, database)
+
+
+def gives_its_leases_back(process: subprocess.Popen[str], database: Database) -> None:
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 130, output
     assert "Traceback" not in output
     assert scalar(database, "SELECT count(*) FROM runs WHERE state = 'running'") == 0
-    wait_until(lambda: not commands.left_behind())
 
 
 def test_after_a_killed_driver_the_next_sweep_goes_on(
-    commands: Commands, database: Database, suite_file: str, environment: dict[str, str]
+    commands: Commands,
+    database: Database,
+    suite_file: str,
+    environment: dict[str, str],
+    own_cluster: dict[str, str],
+    address: str,
 ) -> None:
-    process = commands.start("sweep", suite_file, **environment)
+    process = commands.start("sweep", suite_file, *ONE_WORKER, **environment, **own_cluster)
     checkpoints = Path(environment["GROKTIME_CHECKPOINTS"])
-    wait_until(lambda: list(checkpoints.rglob("*.checkpoint")))
+    wait_for(process, lambda: list(checkpoints.rglob("*.checkpoint")))
     os.kill(process.pid, signal.SIGKILL)
     wait_until(lambda: not commands.left_behind())
     kept = scalar(database, "SELECT sum(last_epoch) FROM runs")
     assert kept > 0
 
-    code, output = commands.run("sweep", suite_file, **environment)
+    code, output = commands.run("sweep", suite_file, "--address", address, **environment)
     assert code == 0, output
-    assert scalar(database, "SELECT count(*) FROM runs WHERE state = 'done'") == 4
+    assert scalar(database, "SELECT count(*) FROM runs WHERE state = 'done'") == 2
     assert scalar(database, "SELECT max(resume_epoch) FROM attempts") > 0
     assert scalar(database, "SELECT count(*) FROM curve") == scalar(
         database, "SELECT sum(last_epoch) FROM runs"
@@ -107,19 +153,5 @@ def test_a_dry_run_plans_and_writes_nothing(
 ) -> None:
     code, output = commands.run("sweep", suite_file, "--dry-run", **environment)
     assert code == 0, output
-    assert "4 to train" in output
+    assert "2 to train" in output
     assert scalar(database, "SELECT count(*) FROM suites") == 0
-
-
-def test_failed_runs_make_the_exit_code_and_a_table(
-    commands: Commands, database: Database, tmp_path: Path, environment: dict[str, str]
-) -> None:
-    path = tmp_path / "hot.yaml"
-    path.write_text(
-        "description: x\npositions: none\nprimes: [5]\nseeds: [1]\naxes: {lr: [1e-3, 1e30]}\n"
-        "stop: {max_epochs: 5}\nspeed: {widths: [4]}\n"
-    )
-    code, output = commands.run("sweep", str(path), **environment)
-    assert code == 1, output
-    assert "failed runs" in output
-    assert output.count("diverged") == 1

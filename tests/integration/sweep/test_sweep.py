@@ -7,17 +7,18 @@ import os
 import signal
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from fixtures.commands import wait_until
+from fixtures.commands import Commands, settings_environment, wait_until
 from fixtures.database import Database
 from rich.console import Console
 from sqlalchemy import text
 
-from db.claims import claim, release
+from db.claims import claim, release, renew
 from service.errors import InputError, SuiteError, SweepError
 from service.settings import Settings
 from service.suites import Suite, load_suite
@@ -32,26 +33,33 @@ pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 TINY = """\
 description: tiny
 positions: none
-primes: [5, 7]
+primes: [5]
 seeds: [1, 2]
 settings: {batch_size: 16}
 stop: {max_epochs: 12}
 speed:
-  widths: [4, 8]
+  widths: [4]
 grok:
-  widths: [4, 8]
+  widths: [4]
 """
+
+# Every stack of it has runs whose first step is their last.
+HOT = TINY.replace("widths: [4]", "widths: [4, 8]").replace(
+    "stop:", "axes:\n  lr: [1e-3, 1e30]\nstop:"
+)
 
 LONG = """\
 description: one stack that trains for some seconds
 positions: none
 primes: [47]
-seeds: [1, 2]
+seeds: [1]
 settings: {batch_size: 128}
 stop: {max_epochs: 3000}
 speed:
   widths: [8]  # cannot memorise that much, so it trains to the cap
 """
+
+Sweeper = Callable[..., tuple[Job, SweepReport, str]]
 
 
 @pytest.fixture
@@ -64,28 +72,55 @@ def suite_of(tmp_path: Path) -> Callable[..., Suite]:
     return write
 
 
-@pytest.fixture
-def sweep(
-    ray_cluster: None, database: Database, tmp_path: Path
-) -> Callable[..., tuple[Job, SweepReport, str]]:
+def sweeper(database: Database, checkpoints: Path) -> Sweeper:
+    """Sweeps into this database; returns job, report and what was told."""
+
     def run(
         suite: Suite, options: SweepOptions | None = None, **settings: Any
     ) -> tuple[Job, SweepReport, str]:
         told = io.StringIO()
-        chosen = Settings(
-            checkpoints=tmp_path / "checkpoints", **{"checkpoint_seconds": 0.2, **settings}
-        )
         job, report = run_sweep(
             suite,
             database.url,
             database.engine,
-            chosen,
+            Settings(checkpoints=checkpoints, **{"checkpoint_seconds": 0.2, **settings}),
             options or SweepOptions(),
             Console(file=told, width=200),
         )
         return job, report, told.getvalue()
 
     return run
+
+
+@pytest.fixture
+def sweep(ray_cluster: None, database: Database, tmp_path: Path) -> Sweeper:
+    return sweeper(database, tmp_path / "checkpoints")
+
+
+@dataclass(frozen=True)
+class Swept:
+    """A suite that was swept once, half of its runs too hot to train."""
+
+    file: Path
+    database: Database
+    job: Job
+    report: SweepReport
+    told: str
+
+    @property
+    def suite(self) -> Suite:
+        return self.job.suite
+
+
+@pytest.fixture(scope="module")
+def swept(
+    ray_cluster: None, shared_database: Database, tmp_path_factory: pytest.TempPathFactory
+) -> Swept:
+    folder = tmp_path_factory.mktemp("swept")
+    file = folder / "hot.yaml"
+    file.write_text(HOT)
+    run = sweeper(shared_database, folder / "checkpoints")
+    return Swept(file, shared_database, *run(load_suite(file)))
 
 
 def states(database: Database) -> dict[int, str]:
@@ -122,35 +157,31 @@ class ListSink:
         return True
 
 
-def test_a_sweep_trains_every_run_and_the_next_one_trains_nothing(
-    suite_of: Callable[..., Suite],
-    sweep: Callable[..., tuple[Job, SweepReport, str]],
-    database: Database,
-) -> None:
-    suite = suite_of(TINY)
-    _, report, told = sweep(suite)
-    assert report.trained == 16
-    assert (report.failed, report.retried) == ({}, 0)
-    assert "16/16 runs" in told
-    assert set(states(database).values()) == {"done"}
-    assert scalar(database, "SELECT count(*) FROM curve") == scalar(
-        database, "SELECT sum(last_epoch) FROM runs"
+def test_a_sweep_trains_every_run_and_tells_how_it_goes(swept: Swept) -> None:
+    assert (swept.report.trained, swept.report.retried) == (16, 0)
+    lines = swept.told.splitlines()
+    assert lines[0] == "hot: 0/16 runs, starting Ray"
+    assert lines[-1].startswith("hot: 8/16 runs, 8 failed, ")
+    assert scalar(swept.database, "SELECT count(*) FROM curve") == scalar(
+        swept.database, "SELECT sum(last_epoch) FROM runs"
     )
-    assert scalar(database, "SELECT count(*) FROM runs WHERE device IS NULL") == 0
-
-    _, again, told = sweep(suite)
-    assert (again.trained, again.bundles) == (0, 0)
-    assert scalar(database, "SELECT max(attempt) FROM runs") == 1
+    assert scalar(swept.database, "SELECT count(*) FROM runs WHERE device IS NULL") == 0
 
 
-def test_a_swept_run_has_the_curve_it_has_alone(
-    suite_of: Callable[..., Suite],
-    sweep: Callable[..., tuple[Job, SweepReport, str]],
-    database: Database,
-) -> None:
-    suite = suite_of(TINY)
-    sweep(suite)
-    spec = next(run for run in suite.runs() if run.kind == "grok" and run.model.width == 8)
+def test_a_diverging_run_fails_by_itself_and_its_stack_mates_go_on(swept: Swept) -> None:
+    assert set(swept.report.failed.values()) == {"diverged"}
+    final = states(swept.database)
+    for run in swept.job.runs.values():
+        assert final[run.id] == ("failed" if run.spec.optimiser.lr == 1e30 else "done")
+
+
+def test_a_swept_run_has_the_curve_it_has_alone(swept: Swept) -> None:
+    (spec,) = (
+        run.spec
+        for run in swept.job.runs.values()
+        if run.spec.kind == "grok"
+        and (run.spec.model.width, run.spec.optimiser.lr, run.spec.seed) == (8, 1e-3, 2)
+    )
     sink = ListSink()
     train([spec], sink, device="cpu")
     alone = np.concatenate(sink.rows)
@@ -158,50 +189,46 @@ def test_a_swept_run_has_the_curve_it_has_alone(
         "SELECT c.train_correct, c.val_correct, c.train_loss FROM curve c "
         f"JOIN runs r ON r.id = c.run_id WHERE r.key = '{spec.key}' ORDER BY c.epoch"
     )
-    with database.engine.connect() as connection:
+    with swept.database.engine.connect() as connection:
         rows = connection.execute(text(query)).all()
     assert [row[0] for row in rows] == alone["train_correct"].tolist()
     assert [row[1] for row in rows] == alone["val_correct"].tolist()
     assert np.array([row[2] for row in rows], np.float32).tolist() == alone["train_loss"].tolist()
 
 
-def test_a_diverging_run_fails_by_itself_and_its_stack_mates_go_on(
-    suite_of: Callable[..., Suite],
-    sweep: Callable[..., tuple[Job, SweepReport, str]],
-    database: Database,
+def test_the_next_sweep_trains_nothing_and_its_exit_code_tells_of_failed_runs(
+    swept: Swept, commands: Commands
 ) -> None:
-    text_ = TINY.replace("stop:", "axes:\n  lr: [1e-3, 1e30]\nstop:")
-    job, report, _ = sweep(suite_of(text_))
-    lrs = {job.runs[run].spec.optimiser.lr for run in report.failed}
-    assert lrs == {1e30}
-    assert set(report.failed.values()) == {"diverged"}
-    calm = [run for run in job.runs.values() if run.spec.optimiser.lr == 1e-3]
-    final = states(database)
-    assert all(final[run.id] == "done" for run in calm)
+    settings = settings_environment(database_url=swept.database.url)
+    code, output = commands.run("sweep", str(swept.file), **settings)
+    assert code == 1, output
+    assert "all 16 runs are trained already" in output
+    assert "failed runs" in output
+    assert output.count("diverged") == 8
+    assert scalar(swept.database, "SELECT max(attempt) FROM runs") == 1
 
 
 def test_a_run_that_crashes_its_worker_is_found_and_sinks_no_other(
-    suite_of: Callable[..., Suite],
-    sweep: Callable[..., tuple[Job, SweepReport, str]],
-    database: Database,
+    suite_of: Callable[..., Suite], sweep: Sweeper, database: Database
 ) -> None:
-    suite = suite_of(TINY.replace("[5, 7]", "[5]").replace("widths: [4, 8]", "widths: [4]"))
-    prepare(suite, database.engine, SweepOptions())
+    suite = suite_of(TINY)
+    chosen = SweepOptions(Selection(kinds=("speed",)), workers=1)
+    bad, good = prepare(suite, database.engine, chosen).runs
     # A spec that no worker can read makes whoever touches it crash.
-    execute(database, """UPDATE runs SET spec = jsonb_set(spec, '{version}', '99') WHERE id = 2""")
-    _, report, told = sweep(suite)
-    assert list(report.failed) == [2]
-    assert "crashed" in report.failed[2]
-    assert "version" in report.failed[2]
-    assert "is split" in told
-    assert states(database) == {1: "done", 2: "failed", 3: "done", 4: "done"}
+    execute(
+        database, f"UPDATE runs SET spec = jsonb_set(spec, '{{version}}', '99') WHERE id = {bad}"
+    )
+    _, report, told = sweep(suite, chosen)
+    assert list(report.failed) == [bad]
+    assert "crashed" in report.failed[bad]
+    assert "version" in report.failed[bad]
+    assert "a bundle of 2 runs crashed and is split" in told
+    final = states(database)
+    assert (final[bad], final[good]) == ("failed", "done")
 
 
 def test_a_killed_worker_is_replaced_and_its_runs_go_on_from_their_checkpoints(
-    suite_of: Callable[..., Suite],
-    sweep: Callable[..., tuple[Job, SweepReport, str]],
-    database: Database,
-    tmp_path: Path,
+    suite_of: Callable[..., Suite], sweep: Sweeper, database: Database, tmp_path: Path
 ) -> None:
     suite = suite_of(LONG, "long")
     killed: list[int] = []
@@ -236,31 +263,13 @@ def test_a_killed_worker_is_replaced_and_its_runs_go_on_from_their_checkpoints(
     )
 
 
-def test_runs_of_a_dead_sweep_are_taken_over_when_their_lease_ends(
-    suite_of: Callable[..., Suite],
-    sweep: Callable[..., tuple[Job, SweepReport, str]],
-    database: Database,
+def test_runs_of_a_dead_sweep_are_taken_over_and_those_of_a_living_one_left_to_it(
+    suite_of: Callable[..., Suite], sweep: Sweeper, database: Database
 ) -> None:
     suite = suite_of(TINY)
-    job = prepare(suite, database.engine, SweepOptions())
-    ids = list(job.runs)[:3]
-    assert len(claim(database.engine, ids, "a sweep that was killed", 2.0)) == 3
-    _, report, _ = sweep(suite)
-    assert report.trained == 16
-    assert set(states(database).values()) == {"done"}
-    assert scalar(database, "SELECT max(attempt) FROM runs") == 2
-
-
-def test_runs_of_a_living_sweep_are_left_to_it(
-    suite_of: Callable[..., Suite],
-    sweep: Callable[..., tuple[Job, SweepReport, str]],
-    database: Database,
-) -> None:
-    from db.claims import renew
-
-    suite = suite_of(TINY)
-    job = prepare(suite, database.engine, SweepOptions())
-    held = claim(database.engine, list(job.runs)[:2], "a living sweep", 30.0)
+    one, other, *free = prepare(suite, database.engine, SweepOptions()).runs
+    (dead,) = claim(database.engine, [one], "a sweep that was killed", 2.0)
+    held = claim(database.engine, [other], "a living sweep", 30.0)
     ended = threading.Event()
 
     def live() -> None:
@@ -270,39 +279,44 @@ def test_runs_of_a_living_sweep_are_left_to_it(
     living = threading.Thread(target=live)
     living.start()
     try:
-        _, report, _ = sweep(suite)
+        _, report, _ = sweep(suite, SweepOptions(workers=1))
     finally:
         ended.set()
         living.join()
-    assert (report.trained, report.left_to_others) == (14, 2)
+    assert (report.trained, report.left_to_others) == (3, 1)
+    final = states(database)
+    assert {final[run] for run in (dead.run_id, *free)} == {"done"}
+    assert final[other] == "running"
+    assert scalar(database, f"SELECT attempt FROM runs WHERE id = {dead.run_id}") == 2
     release(database.engine, held)
 
 
 def test_only_what_is_selected_is_trained(
-    suite_of: Callable[..., Suite],
-    sweep: Callable[..., tuple[Job, SweepReport, str]],
-    database: Database,
+    suite_of: Callable[..., Suite], sweep: Sweeper, database: Database
 ) -> None:
-    suite = suite_of(TINY)
-    selection = Selection(primes=(7,), kinds=("speed",), widths=(8,), seeds=(1,))
-    _, report, _ = sweep(suite, SweepOptions(selection))
+    suite = suite_of(TINY.replace("[5]", "[5, 7]"))
+    selection = Selection(primes=(7,), kinds=("speed",), widths=(4,))
+    job, report, _ = sweep(suite, SweepOptions(selection, limit=1))
     assert report.trained == 1
-    _, report, _ = sweep(suite, SweepOptions(limit=3))
-    assert report.trained == 3
+    (run,) = job.runs.values()
+    assert (run.spec.data.prime, run.spec.kind) == (7, "speed")
     final = list(states(database).values())
-    assert (final.count("done"), final.count("pending")) == (4, 12)
+    assert (final.count("done"), final.count("pending")) == (1, 7)
+    assert len(prepare(suite, database.engine, SweepOptions(limit=3)).open) == 3
+    last = prepare(suite, database.engine, SweepOptions(Selection(seeds=(2,)))).runs.values()
+    assert {run.spec.seed for run in last} == {2}
 
 
 def test_a_filter_that_no_run_passes_is_refused_with_what_there_is(
     suite_of: Callable[..., Suite], database: Database
 ) -> None:
-    with pytest.raises(InputError, match=r"--prime = 9: the suite has 5, 7"):
+    with pytest.raises(InputError, match=r"--prime = 9: the suite has 5$"):
         prepare(suite_of(TINY), database.engine, SweepOptions(Selection(primes=(9,))))
     assert states(database) == {}
 
 
 def test_gpus_that_the_cluster_lacks_are_refused_naming_what_it_has(
-    suite_of: Callable[..., Suite], sweep: Callable[..., tuple[Job, SweepReport, str]]
+    suite_of: Callable[..., Suite], sweep: Sweeper
 ) -> None:
     with pytest.raises(SweepError, match="the cluster has 0 GPUs and 2 CPUs"):
         sweep(suite_of(TINY), SweepOptions(gpus_per_bundle=0.25))
@@ -310,11 +324,12 @@ def test_gpus_that_the_cluster_lacks_are_refused_naming_what_it_has(
 
 def test_a_database_that_refuses_ends_the_sweep_without_blaming_runs(
     suite_of: Callable[..., Suite],
-    sweep: Callable[..., tuple[Job, SweepReport, str]],
+    sweep: Sweeper,
     database: Database,
+    empty_database: Database,
 ) -> None:
-    with pytest.raises(SweepError, match="nowhere"):
-        sweep(suite_of(TINY), writer_url="postgresql://nobody@127.0.0.1:9/nowhere")
+    with pytest.raises(SweepError, match="has no groktime tables"):
+        sweep(suite_of(TINY), SweepOptions(workers=1), writer_url=empty_database.url)
     assert set(states(database).values()) == {"pending"}
 
 
@@ -329,4 +344,4 @@ def test_a_frozen_suite_that_changed_is_refused(
     prepare(suite, database.engine, SweepOptions())
     with pytest.raises(SuiteError, match="was frozen"):
         prepare(suite_of(TINY.replace("[1, 2]", "[1, 2, 3]")), database.engine, SweepOptions())
-    assert len(states(database)) == 16
+    assert len(states(database)) == 4
