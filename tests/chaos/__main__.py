@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import fixtures.cluster  # noqa: F401  settles how Ray authenticates before it is imported
-from chaos.faults import FAULTS, Named, await_training, is_over
+from chaos.faults import FAULTS, Named, await_training, fill_disk, is_over, starve_worker
 from chaos.ground import Ground, ground
 from chaos.invariants import (
     Results,
@@ -50,6 +50,19 @@ class Goal:
 
     def reached(self, injected: int) -> bool:
         return time.monotonic() >= self.end and injected >= self.faults
+
+
+def possible(place: Ground) -> list[Named]:
+    """Faults that this machine and user can make; says which are left out."""
+    missing = set()
+    if place.disk is None:
+        missing.add(fill_disk)
+    if not place.nodes.can_starve:
+        missing.add(starve_worker)
+    for fault in FAULTS:
+        if fault.inject in missing:
+            say(f"cannot be made here: {fault.name}")
+    return [fault for fault in FAULTS if fault.inject not in missing]
 
 
 class Adversary:
@@ -145,7 +158,6 @@ def main() -> int:
     parser.add_argument("--faults", type=int, default=0, help="how many at least")
     parser.add_argument("--seed", type=int, default=1, help="of everything chosen at random")
     options = parser.parse_args()
-    adversary = Adversary(options.seed, FAULTS)
     table = Table()
     answers: Counter[str] = Counter()
     problems: list[str] = []
@@ -157,6 +169,7 @@ def main() -> int:
                 calm.end(1800)
                 reference = results(calm.database)
             say(f"{len(reference.runs)} runs are the reference; breaking things")
+            adversary = Adversary(options.seed, possible(place))
             began = time.monotonic()
             goal = Goal(began + 60 * options.minutes, options.faults)
             while not goal.reached(table.injected) and not problems:

@@ -182,6 +182,11 @@ class Nodes:
             return None
         return next((node for node in self.workers if node.pid in above), None)
 
+    @property
+    def can_starve(self) -> bool:
+        """Only with a C compiler."""
+        return self._starving is not None
+
     @contextmanager
     def starved(self, pid: int, size: int) -> Iterator[None]:
         """Refuse this worker every request for so much memory or more."""
