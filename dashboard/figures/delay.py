@@ -211,6 +211,7 @@ def _delay_traces(delay: DelayAnswer, widths: Sequence[int]) -> list[Trace]:
         "hovertemplate": "ΔE %{customdata[3]}%{y:,d} epochs<br>P %{x:,} · d %{customdata[1]} · "
         "seed %{customdata[2]}<extra></extra>",
     }
+    runs = {p.width: [q.run for q in points if q.width == p.width] for p in delay.minimum}
     minimum: Trace = {
         "type": trace_type(len(points)),
         "mode": "markers",
@@ -222,7 +223,7 @@ def _delay_traces(delay: DelayAnswer, widths: Sequence[int]) -> list[Trace]:
             "size": 10,
             "line": {"width": 1, "color": COLOURS["outline"]},
         },
-        "customdata": [[p.width, p.positive, p.seeds] for p in delay.minimum],
+        "customdata": [[p.width, p.positive, p.seeds, runs[p.width]] for p in delay.minimum],
         "hovertemplate": "least ΔE %{y:,d} epochs<br>P %{x:,} · d %{customdata[0]}<br>"
         "%{customdata[1]} of %{customdata[2]} seeds delayed<extra></extra>",
     }

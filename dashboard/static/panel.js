@@ -1,7 +1,7 @@
 // What stands around the charts: headings, numbers, explanations, the controls shared by views.
 
 import { el, rich } from "./dom.js";
-import { set } from "./address.js";
+import { path, set } from "./address.js";
 import { chips, numberField, segmented, select, thresholdSlider } from "./controls.js";
 import { axisName, axisValue } from "./suites.js";
 
@@ -146,13 +146,14 @@ export function firstSetting(suite, query) {
 }
 
 // The demonstration, explained with the numbers that its chart shows.
-export function guide(suite, meta) {
+export function guide(suite, meta, all) {
   if (suite.name !== "demo" || !meta || localStorage.getItem("groktime-guided")) return null;
   const [cross, onset] = meta.readings;
   const found = cross.value === "–"
     ? "Here the two curves do not cross within the widths that were trained."
     : `Here they cross at P_cross = ${cross.value} (${cross.detail}).`;
   const started = onset.value === "–" ? `Onset: ${onset.detail}.` : `Delays start at P_onset = ${onset.value}.`;
+  const recorded = all.filter((other) => other.recorded && other.name !== suite.name);
   const box = el("aside", { class: "guide", "aria-label": "About the demonstration data" },
     el("div", {},
       el("p", {}, el("strong", {}, "You are looking at the demonstration: "), `${suite.states.done} small models, trained on this machine.`),
@@ -160,7 +161,9 @@ export function guide(suite, meta) {
         el("li", {}, ...rich("Start at the left. Where the purple curve T_mem lies above the orange T_gen, generalising is the quicker way: training and validation rise together, and the delay is zero.")),
         el("li", {}, ...rich(`Follow both to the right. Memorising speeds up faster with size. ${found}`)),
         el("li", {}, ...rich(`Beyond it a model can fit its data before it generalises: the points leave zero, and that is grokking. ${started} The claim is that both sizes agree.`)),
-        el("li", {}, "Click a point to see that model's training and validation curves."))),
+        el("li", {}, "Click a point to see the training and validation curves behind it."),
+        recorded.length > 0 && el("li", {}, "Results that were trained longer, over more primes, are recorded in ",
+          recorded.map((other, i) => [i ? ", " : "", el("a", { "data-link": true, href: path("delay", { suite: other.name, prime: "all" }) }, other.name)]), "."))),
     el("button", { type: "button", onclick: () => { localStorage.setItem("groktime-guided", "1"); box.remove(); } }, "Got it"));
   return box;
 }

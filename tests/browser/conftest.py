@@ -13,7 +13,14 @@ from fixtures.database import Database, Server, scratch_database
 from fixtures.http import serving, settings_for
 from fixtures.seeded import record, register
 from fixtures.visitor import Visitor
-from playwright.sync_api import Browser, BrowserContext, Playwright, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    Page,
+    Playwright,
+    ViewportSize,
+    sync_playwright,
+)
 from pydantic import SecretStr
 from sqlalchemy import Engine
 
@@ -40,6 +47,7 @@ speed:
 grok:
   widths: [16, 24]
 """
+SCREEN: ViewportSize = {"width": 1440, "height": 900}
 FLAGS = [
     "--headless",
     "--no-sandbox",
@@ -141,7 +149,7 @@ def profiles(browser: Browser) -> Iterator[dict[str, BrowserContext]]:
     """One profile a theme for all tests, so that the drawing library is read once."""
     opened = {
         theme: browser.new_context(
-            viewport={"width": 1440, "height": 900},
+            viewport=SCREEN,
             color_scheme=theme,  # type: ignore[arg-type]
             accept_downloads=True,
             permissions=["clipboard-read", "clipboard-write"],
@@ -153,20 +161,31 @@ def profiles(browser: Browser) -> Iterator[dict[str, BrowserContext]]:
         profile.close()
 
 
+@pytest.fixture(scope="session")
+def windows(profiles: dict[str, BrowserContext]) -> dict[str, list[Page]]:
+    """Windows that nobody looks through at the moment: opening one takes Chromium longer than
+    drawing a chart."""
+    return {theme: [] for theme in profiles}
+
+
 @pytest.fixture
-def visit(profiles: dict[str, BrowserContext], site: str) -> Iterator[Callable[..., Visitor]]:
-    """Open a window in a theme, at the shared server unless another is named; what it stores is
-    forgotten afterwards."""
-    pages = []
+def visit(
+    profiles: dict[str, BrowserContext], windows: dict[str, list[Page]], site: str
+) -> Iterator[Callable[..., Visitor]]:
+    """Look at the dashboard in a theme, at the shared server unless another is named; what the
+    page stored is forgotten afterwards."""
+    visitors: list[tuple[str, Visitor]] = []
 
     def opened(theme: str = "light", at: str = site) -> Visitor:
-        pages.append(profiles[theme].new_page())
-        return Visitor(pages[-1], at)
+        page = windows[theme].pop() if windows[theme] else profiles[theme].new_page()
+        page.set_viewport_size(SCREEN)
+        visitors.append((theme, Visitor(page, at)))
+        return visitors[-1][1]
 
     yield opened
-    for page in pages:
-        page.evaluate("localStorage.clear()")
-        page.close()
+    for theme, visitor in visitors:
+        visitor.leave()
+        windows[theme].append(visitor.page)
 
 
 @pytest.fixture

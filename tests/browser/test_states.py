@@ -99,6 +99,7 @@ def test_the_demonstration_is_explained_with_its_own_numbers(
     words = guide.inner_text().replace("\n", "")
     assert f"= {readings[0]['value']}" in words
     assert readings[0]["detail"] in words
+    assert guide.get_by_role("link", name="recorded").is_visible()
     assert visitor.serious_issues() == []
     guide.get_by_role("button").click()
     visitor.page.reload()

@@ -28,6 +28,7 @@ export function view() {
     note, controls, el("div", { class: "columns" }, place, side));
 
   let suite;
+  let known = [];
   let cards = [];
   let timer;
   const scaled = (figure) => (here().query.get("scale") === "log" ? logDelay(figure) : figure);
@@ -35,12 +36,17 @@ export function view() {
     name: "delay", title: "Delay and speeds", height: 600, adapt: scaled,
     onMeta: (meta) => {
       numbers.replaceChildren(...(meta ? [readings(meta)] : []));
-      note.replaceChildren(...[guide(suite, meta)].filter(Boolean));
+      note.replaceChildren(...[guide(suite, meta, known)].filter(Boolean));
     },
-    onClick: (point) => point.data.meta === "detail" && go("runs", { suite: suite.name, kind: "grok", run: point.customdata[0] }),
+    onClick: ({ data, customdata }) => {
+      // A faint point is one run, a strong one all seeds of its width; the curves are no runs.
+      const runs = data.meta === "detail" ? customdata[0] : customdata?.[3];
+      if (runs) go("runs", changed({ suite: suite.name, kind: "grok", prime: here().query.get("prime") }, { run: runs }));
+    },
   });
 
   async function update(query, all) {
+    known = all;
     suite = chosen(all, query);
     const prime = query.get("prime") ?? middle(suite.primes);
     settle({

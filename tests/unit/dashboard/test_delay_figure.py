@@ -35,6 +35,12 @@ def test_every_seed_is_a_point_and_every_width_a_minimum(drawn: Figure, cell: Ce
     assert minimum["y"] == [p.minimum for p in cell.delay.minimum]
 
 
+def test_a_minimum_knows_the_runs_behind_it(drawn: Figure, cell: Cell) -> None:
+    for width, _, seeds, runs in trace(drawn, "least ΔE")["customdata"]:
+        assert len(runs) == seeds
+        assert runs == [p.run for p in cell.delay.points if p.width == width]
+
+
 def test_a_censored_delay_is_marked_as_a_lower_bound(drawn: Figure, cell: Cell) -> None:
     seeds = trace(drawn, "ΔE of each seed")
     marked = [s for s, p in zip(seeds["marker"]["symbol"], cell.delay.points, strict=True)]
