@@ -129,8 +129,15 @@ def settle_authentication(*, local: bool) -> None:
         os.environ["RAY_AUTH_MODE"] = "disabled"
 
 
-def check_gpus(asked: float, resources: Mapping[str, float]) -> None:
-    """Refuse GPUs that the cluster does not have, naming what it has."""
+def check_gpus(asked: float, device: str, resources: Mapping[str, float]) -> None:
+    """Refuse GPUs that the cluster does not have, naming what it has, and workers without one.
+
+    Ray hides every GPU from a worker whose bundle was given none.
+    """
+    if device.startswith("cuda") and not asked:
+        raise SweepError(
+            f"GROKTIME_DEVICE = {device!r} needs --gpus-per-bundle, a share of a GPU such as 0.25"
+        )
     if asked < 0:
         raise SweepError(f"--gpus-per-bundle = {asked} is negative")
     if asked > 1 and asked != int(asked):

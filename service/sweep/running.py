@@ -46,7 +46,7 @@ def run_sweep(
         from service.sweep.driver import Sweep
 
         resources, nodes = members()
-        check_gpus(options.gpus_per_bundle, resources)
+        check_gpus(options.gpus_per_bundle, settings.device, resources)
         check_database_reaches(database_url, nodes)
         slots = max(1, int(resources.get("CPU", 1)))
         if options.gpus_per_bundle:

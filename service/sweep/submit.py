@@ -22,7 +22,10 @@ from service.sweep.job import SweepOptions
 JobState = Literal["PENDING", "RUNNING", "STOPPED", "SUCCEEDED", "FAILED"]
 
 # Settings that a job needs to work on the same data; secrets are passed on request only.
-PASSED = ("home", "checkpoints", "checkpoint_seconds", "lease_seconds", "device", "engine")
+PASSED = (
+    *("home", "checkpoints", "checkpoint_seconds", "lease_seconds"),
+    *("device", "engine", "gpu_step"),
+)
 
 
 @contextmanager

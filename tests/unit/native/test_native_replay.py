@@ -34,7 +34,9 @@ def test_golden_runs_are_replayed_exactly(path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["speed_p47_d32", "grok_p47_d48"])
+@pytest.mark.parametrize(
+    "name", ["speed_p47_d32", pytest.param("grok_p47_d48", marks=pytest.mark.long)]
+)
 def test_first_passages_are_distributed_like_the_recorded_ones(name: str) -> None:
     checks = compare_passages(
         FOLDER / f"{name}.json", seeds=range(42, 62), engine="native", device="cpu"

@@ -55,12 +55,17 @@ def test_gpus_that_cannot_be_given_are_refused(
     asked: float, there: dict[str, float], told: str
 ) -> None:
     with pytest.raises(SweepError, match=told):
-        check_gpus(asked, there)
+        check_gpus(asked, "auto", there)
 
 
 def test_fractions_of_gpus_that_are_there_are_accepted() -> None:
-    check_gpus(0.25, {"GPU": 1.0})
-    check_gpus(0.0, {})
+    check_gpus(0.25, "cuda", {"GPU": 1.0})
+    check_gpus(0.0, "auto", {})
+
+
+def test_workers_that_would_see_no_gpu_are_refused_one() -> None:
+    with pytest.raises(SweepError, match="'cuda:1' needs --gpus-per-bundle"):
+        check_gpus(0.0, "cuda:1", {"GPU": 2.0})
 
 
 def test_the_address_given_wins_over_the_configured_and_the_jobs_own(

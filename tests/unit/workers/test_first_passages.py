@@ -9,7 +9,6 @@ import pytest
 
 import workers.golden
 from service.errors import InputError
-from workers.engines import native_refusal
 from workers.first_passages import _agreement, compare_passages, first_passage, load_passages
 
 FOLDER = Path(next(iter(workers.golden.__path__)))
@@ -47,16 +46,6 @@ def test_a_file_of_other_content_is_refused(tmp_path: Path) -> None:
     path.write_text('{"runs": []}')
     with pytest.raises(InputError, match="speed_other"):
         load_passages(path)
-
-
-@pytest.mark.slow
-def test_memorisation_takes_as_long_as_recorded() -> None:
-    spec = load_passages(SPEED).spec
-    refusal = native_refusal(spec, "cpu")
-    if refusal is not None:
-        pytest.skip(f"with the torch engine only in long runs: {refusal}")
-    checks = compare_passages(SPEED, seeds=range(12), engine="native", device="cpu")
-    assert [check for check in checks if not check.passed] == []
 
 
 @pytest.mark.long
