@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from db.forecasts import ForecastRow
 from service.answers.capacity import CapacityAnswer
 from service.answers.cell_tests import TestsAnswer
 from service.answers.coverage import CoverageAnswer
@@ -112,3 +113,26 @@ def coverage_rows(answer: CoverageAnswer) -> list[Row]:
 
 
 Rows = Callable[[Any], list[Row]]
+
+
+FORECAST_COLUMNS = (
+    *("id", "suite", "created_at", "prime", "quantity", "estimate", "low", "high", "level"),
+    *("baseline", "observed", "error", "inside", "interval_score", "beats_baseline"),
+)
+
+
+def forecast_rows(forecast: ForecastRow) -> list[Row]:
+    """A row for each prime and quantity; what is not predicted or not yet scored is empty."""
+    scores = {(s["prime"], s["quantity"]): s for s in (forecast.score or {"scores": []})["scores"]}
+    rows = []
+    for prediction in forecast.predictions["primes"]:
+        for quantity in ("p_cross", "p_onset"):
+            row = {
+                **{name: getattr(forecast, name) for name in ("id", "suite", "created_at")},
+                **{"prime": prediction["prime"], "quantity": quantity},
+                "baseline": prediction[f"baseline_{quantity[2:]}"],
+                **(prediction[quantity] or {}),
+                **scores.get((prediction["prime"], quantity), {}),
+            }
+            rows.append({name: row.get(name) for name in FORECAST_COLUMNS})
+    return rows

@@ -180,12 +180,14 @@ class ForecastList(BaseModel):
 @router.get(
     "/suites/{suite}/forecasts",
     response_model=ForecastList,
+    responses=TWINS,
     summary="What was predicted for this suite, and how did it turn out?",
 )
 async def get_forecasts(
-    request: Request, suite: Name, _query: Annotated[StrictQuery, Query()]
+    request: Request, suite: Name, query: Annotated[FormatQuery, Query()]
 ) -> Response:
-    """Every stored forecast with its score, where it has been scored."""
+    """Every stored forecast with its score, where it has been scored; as CSV one row for each
+    prime and quantity."""
     database: Database = request.app.state.database
 
     def read() -> list[ForecastRow]:
@@ -193,4 +195,9 @@ async def get_forecasts(
             return list_forecasts(connection, suite_id=read_suite(connection, suite).id)
 
     items = await anyio.to_thread.run_sync(read)
+    if wants_csv(request, query):
+        rows = [row for item in items for row in tables.forecast_rows(item)]
+        return Response(
+            tables.as_csv(rows, tables.FORECAST_COLUMNS), media_type="text/csv; charset=utf-8"
+        )
     return Response(as_json(ForecastList(items=items)), media_type="application/json")

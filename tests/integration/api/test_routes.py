@@ -134,6 +134,8 @@ def test_metrics_count_runs_and_requests(api: httpx.Client) -> None:
 
 def test_forecasts_are_listed_even_when_there_are_none(api: httpx.Client) -> None:
     assert api.get("/suites/tiny/forecasts").json() == {"items": []}
+    table = api.get("/suites/tiny/forecasts?format=csv").text
+    assert table.startswith("id,suite,created_at,prime,quantity,estimate,low,high")
 
 
 def test_head_and_other_methods_get_a_plain_refusal(api: httpx.Client) -> None:

@@ -9,6 +9,8 @@ import pytest
 from fixtures.database import Database
 from fixtures.http import asking
 
+from api.client import Client, Refused
+
 BEARER = {"Authorization": "Bearer secret"}
 
 
@@ -33,6 +35,18 @@ def test_a_cluster_that_is_away_is_a_503_and_the_sweep_is_noted_as_failed(
     detail = api.get(f"/sweeps/{noted['id']}").json()
     assert detail["log"] == []
     assert api.delete(f"/sweeps/{noted['id']}").status_code == 409
+
+
+def test_the_notebook_client_starts_sweeps_with_its_token(api: httpx.Client) -> None:
+    asked = {"filters": {"seed": [42]}, "resources": {"workers": 1}}
+    with Client(str(api.base_url), token="secret") as client, pytest.raises(Refused) as refused:
+        client.start_sweep("demo", **asked)
+    assert refused.value.status == 503  # asked for and noted, but there is no cluster
+    (noted,) = api.get("/sweeps").json()["items"]
+    assert (noted["suite"], noted["filters"]) == ("demo", asked)
+    with Client(str(api.base_url)) as client, pytest.raises(Refused) as refused:
+        client.start_sweep("demo")
+    assert refused.value.status == 401
 
 
 def test_an_unknown_sweep_is_not_found(api: httpx.Client) -> None:

@@ -12,6 +12,7 @@ from fixtures.database import Database
 from fixtures.seeded import CROSSING, p_cross, record, register
 from fixtures.seeded import TINY as SUITE
 
+from api.tables import FORECAST_COLUMNS, forecast_rows
 from db.claims import claim
 from db.forecasts import get_forecast
 from db.registering import open_runs
@@ -70,6 +71,11 @@ def test_a_forecast_is_scored_against_the_answers_about_runs_trained_afterwards(
     assert stored.score is not None
     assert stored.score["rmse"] == pytest.approx(found.score.rmse)
     assert stored.score["revision"] == measured.revision
+    cross, onset = forecast_rows(stored)
+    assert (cross["prime"], cross["quantity"], onset["quantity"]) == (37, "p_cross", "p_onset")
+    assert cross["low"] < cross["estimate"] < cross["high"]
+    assert onset["observed"] == measured.p_onset.estimate
+    assert set(cross) == set(FORECAST_COLUMNS)
 
 
 def test_a_prime_trained_before_its_forecast_is_said_to_be_known(
