@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
+import tempfile
 import threading
 import traceback
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from fixtures.curves import record_all
 from fixtures.database import Database, Server
 from fixtures.runs import claim_all, grok_spec, register
-from sqlalchemy import make_url, text
+from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.exc import DBAPIError, InternalError, OperationalError, ProgrammingError
 
+from db import embedded
 from db.engine import connect
+from db.migrating import migrate
 from db.queries.suites import list_suites
 from service.errors import DatabaseError
 
@@ -112,6 +117,34 @@ def test_an_owner_that_may_grant_a_role_but_not_take_it_reads_as_itself(
         with pytest.raises((InternalError, ProgrammingError), match=r"read-only|denied"):
             connection.execute(text("DELETE FROM curve"))
     engine.dispose()
+
+
+def test_a_login_that_may_not_create_roles_migrates_without_them_until_they_exist(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    home = Path(tempfile.mkdtemp(prefix="gt-", dir="/tmp"))  # a server that never had the roles
+    server = Server("fresh", create_engine(embedded.start(home), isolation_level="AUTOCOMMIT"))
+    try:
+        server.execute(f"CREATE ROLE plain LOGIN NOCREATEROLE PASSWORD '{PASSWORD}'")
+        server.execute("CREATE DATABASE theirs OWNER plain")
+        url = make_url(server.url("theirs")).set(username="plain", password=PASSWORD)
+        owner = connect(url.render_as_string(hide_password=False), check_schema=False)
+        migrate(owner)
+        assert "groktime_reader, groktime_writer does not exist" in caplog.text
+        reader = connect(url.render_as_string(hide_password=False), "reader")
+        with reader.connect() as connection:
+            assert list_suites(connection) == []
+        server.execute("CREATE ROLE groktime_reader NOLOGIN")
+        migrate(owner)
+        with owner.connect() as connection:
+            granted = "SELECT has_table_privilege('groktime_reader', 'curve', 'SELECT')"
+            assert connection.scalar(text(granted))
+        reader.dispose()
+        owner.dispose()
+    finally:
+        server.admin.dispose()
+        embedded.stop(home)
+        shutil.rmtree(home)
 
 
 def test_a_readers_statement_ends_in_time(
