@@ -50,9 +50,10 @@ SELECT r.id, r.attempt, :owner, :host, r.last_epoch, :commit, :dirty, CAST(:vers
 FROM runs r WHERE r.id = ANY(:ids)
 """
 
+# In the driver's own style: recorders renew over a plain connection.
 RENEW = """
-UPDATE runs r SET lease_until = clock_timestamp() + make_interval(secs => :lease)
-FROM unnest(CAST(:ids AS int[]), CAST(:attempts AS int[])) AS t(id, attempt)
+UPDATE runs r SET lease_until = clock_timestamp() + make_interval(secs => %(lease)s)
+FROM unnest(%(ids)s::int[], %(attempts)s::int[]) AS t(id, attempt)
 WHERE r.id = t.id AND r.attempt = t.attempt AND r.state = 'running'
 RETURNING r.id
 """
@@ -152,7 +153,7 @@ def claim(
 def renew(engine: Engine, claims: Sequence[Claim], lease_seconds: float) -> set[int]:
     """Extend the leases; returns the ids of the runs still owned."""
     with engine.begin() as connection:
-        rows = connection.execute(text(RENEW), {**_fences(claims), "lease": lease_seconds})
+        rows = connection.exec_driver_sql(RENEW, {**_fences(claims), "lease": lease_seconds})
         return {row.id for row in rows}
 
 

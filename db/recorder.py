@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Engine
 
-from db.claims import Claim
+from db.claims import RENEW, Claim
 from db.closing import Outcome, summarise
 from db.curve_rows import COLUMNS, METRICS
 from db.flushing import Fenced, Part, outcome, write
@@ -33,13 +33,6 @@ FLUSH_SECONDS = 1.0
 BUFFER_ROWS = 500_000  # 14 MB
 GIVE_UP_SECONDS = 600.0
 PROGRESS_SECONDS = 1.0
-
-RENEW = """
-UPDATE runs r SET lease_until = clock_timestamp() + make_interval(secs => %(lease)s)
-FROM unnest(%(ids)s::int[], %(attempts)s::int[]) AS t(id, attempt)
-WHERE r.id = t.id AND r.attempt = t.attempt AND r.state = 'running'
-RETURNING r.id
-"""
 
 
 class Recorder:
