@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 from pydantic import SecretStr
 from sqlalchemy import URL, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, OperationalError
+from sqlalchemy.exc import ArgumentError, OperationalError, ProgrammingError
 
 from db import embedded
-from db.migrating import require_current
+from db.migrating import migrate, require_current
 from service.errors import ConfigurationError, DatabaseError
 from service.settings import Settings, get_settings
 
@@ -47,10 +47,11 @@ def parse_url(url: str) -> URL:
     """Accept the spellings people use for Postgres and refuse other databases."""
     try:
         parsed = make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):
         # The text may hold a password, so it is not repeated.
         raise ConfigurationError(
             "GROKTIME_DATABASE_URL is not a URL; accepted: postgresql://user:password@host/database"
+            " with @, : and / in the password written as %40, %3A and %2F"
         ) from None
     if parsed.drivername in ("postgres", "postgresql", "postgresql+psycopg2"):
         return parsed.set(drivername="postgresql+psycopg2")
@@ -114,6 +115,22 @@ def connect(
         except DatabaseError:
             engine.dispose()
             raise
+    return engine
+
+
+def connect_migrated(url: str | None = None) -> Engine:
+    """The owner's engine on a database brought to this code's schema."""
+    engine = connect(url, check_schema=False)
+    try:
+        migrate(engine)
+    except OperationalError as error:
+        raise unreachable(engine.url, error) from error
+    except ProgrammingError as error:
+        said = str(error.orig).strip().splitlines()
+        raise DatabaseError(
+            f"database {shown(engine.url)} cannot be migrated ({said[0]}): the login needs the "
+            "right to create tables in it"
+        ) from error
     return engine
 
 

@@ -84,7 +84,10 @@ def export_suite(
     if file_format not in FORMATS:
         raise InputError(f"format: {file_format!r} is not accepted; {' or '.join(FORMATS)}")
     suite = get_suite(connection, name)
-    directory.mkdir(parents=True, exist_ok=True)
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as problem:
+        raise InputError(f"--to {directory}: {problem.strerror}; accepted: a folder") from problem
     tables = [runs_table(suite.id), *([curves_table(suite.id)] if curves else [])]
     written = []
     for table in tables:

@@ -34,6 +34,7 @@ class PrunePlan:
     """What pruning would delete."""
 
     suite: str | None  # None: runs that no suite has
+    frozen: bool  # the suite is a pre-registration
     runs: int  # runs that would go
     done: int  # of these, trained
     running: int  # of these, being trained right now
@@ -46,7 +47,8 @@ def plan_prune(connection: Connection, name: str | None) -> PrunePlan:
     suite = None if name is None else get_suite(connection, name)
     row = connection.execute(text(PLAN), {"suite": suite.id if suite else None}).one()
     shared = suite.runs + suite.inherited - row.runs if suite else 0
-    return PrunePlan(name, row.runs, row.done, row.running, int(row.epochs), shared)
+    frozen = suite is not None and suite.frozen_at is not None
+    return PrunePlan(name, frozen, row.runs, row.done, row.running, int(row.epochs), shared)
 
 
 def prune(connection: Connection, name: str | None) -> PrunePlan:

@@ -15,8 +15,10 @@ from service.errors import InputError
 
 COVERAGE = """
 SELECT r.kind, sr.inherited {by}, count(*),
-    count(*) FILTER (WHERE r.state = 'pending'), count(*) FILTER (WHERE r.state = 'running'),
-    count(*) FILTER (WHERE r.state = 'stale'), count(*) FILTER (WHERE r.state = 'done'),
+    count(*) FILTER (WHERE r.state = 'pending'),
+    count(*) FILTER (WHERE r.state = 'running' AND r.lease_until >= now()),
+    count(*) FILTER (WHERE r.state = 'stale' OR r.state = 'running' AND r.lease_until < now()),
+    count(*) FILTER (WHERE r.state = 'done'),
     count(*) FILTER (WHERE r.state = 'failed'),
     count(*) FILTER (WHERE r.state = 'done' AND r.stopped_by = 'cap'),
     count(*) FILTER (WHERE r.reason = 'diverged'), sum(r.last_epoch)

@@ -12,18 +12,18 @@ import typer
 from db import embedded
 from db.check import check as check_database
 from db.dump import dump_suite
-from db.engine import connect, database_url, parse_url, shown
+from db.engine import connect, connect_migrated, database_url, parse_url, shown
 from db.load import load_dump
-from db.migrating import migrate as migrate_schema
+from db.migrating import head
 from db.prune import PrunePlan, plan_prune
 from db.prune import prune as prune_runs
-from service.errors import ConfigurationError
+from service.errors import ConfigurationError, DatabaseError
 from service.settings import get_settings
 
 app = typer.Typer(
     help="Start, migrate, move, check and prune the results database.",
     no_args_is_help=True,
-    epilog="Example: groktime db up && groktime db load recordings/mini.dump",
+    epilog="Example: groktime db up && groktime db load recordings/mini-released.groktime",
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
@@ -35,7 +35,7 @@ def up() -> None:
     settings = get_settings()
     if settings.database_url is None:
         embedded.start(settings.home)
-    migrate_schema(connect(check_schema=False))
+    connect_migrated().dispose()
     typer.echo(shown(database_url()))
 
 
@@ -64,7 +64,8 @@ def url(
 @app.command()
 def migrate() -> None:
     """Bring the database's schema to this version's and grant the roles their rights."""
-    typer.echo(f"schema {migrate_schema(connect(check_schema=False))}")
+    connect_migrated().dispose()
+    typer.echo(f"schema {head()}")
 
 
 @app.command()
@@ -104,8 +105,8 @@ def load(
         typer.echo(json.dumps(asdict(loaded)))
         return
     typer.echo(
-        f"suite {loaded.suite}: {loaded.taken:,} runs taken ({loaded.created:,} new), "
-        f"{loaded.kept:,} kept as they were, {loaded.curve_rows:,} epochs"
+        f"suite {loaded.suite}: results of {loaded.taken:,} runs taken, {loaded.curve_rows:,} "
+        f"epochs; {loaded.created:,} runs are new here"
     )
 
 
@@ -135,6 +136,9 @@ def prune(
         str | None, typer.Argument(help="Suite whose own runs go; none: runs of no suite.")
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
+    frozen: Annotated[
+        bool, typer.Option("--frozen", help="Delete even what a frozen suite found.")
+    ] = False,
 ) -> None:
     """Delete a suite's runs that no other suite uses, after showing what would go."""
     engine = connect()
@@ -143,10 +147,14 @@ def prune(
     typer.echo(_described(plan))
     if not plan.runs:
         return
+    if plan.frozen and not frozen:
+        raise DatabaseError(f"suite {suite} is frozen: deleting its results needs --frozen")
     if not yes:
         typer.confirm("Delete them?", abort=True)
     with engine.begin() as connection:
         gone = prune_runs(connection, suite)
+        if gone != plan:
+            raise DatabaseError("the suite has changed since that was counted: nothing is deleted")
     typer.echo(f"deleted {gone.runs:,} runs")
 
 

@@ -58,10 +58,6 @@ def serve(
 def _start_embedded() -> None:
     """One machine: the embedded server is started and its schema brought up to date."""
     from db import embedded
-    from db.engine import connect
-    from db.migrating import migrate
+    from db.engine import connect_migrated
 
-    settings = get_settings()
-    engine = connect(embedded.start(settings.home), check_schema=False)
-    migrate(engine)
-    engine.dispose()
+    connect_migrated(embedded.start(get_settings().home)).dispose()

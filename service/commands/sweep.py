@@ -85,8 +85,11 @@ def sweep(
     if dry_run:
         from service.sweep.preview import preview
 
-        plan = preview(loaded, existing_database(), options)
+        engine = existing_database()
+        plan = preview(loaded, engine, options)
         typer.echo(json.dumps(asdict(plan)) if as_json else str(plan))
+        if engine is None:
+            typer.echo("no database is running: planned as if nothing were trained", err=True)
         return
     from service.sweep.noting import noting
     from service.sweep.running import run_sweep
@@ -114,15 +117,12 @@ def checked_kinds(kinds: list[str] | None) -> list[Kind]:
 def ready_database() -> tuple[str, Engine]:
     """URL and engine of the results database; the embedded one is started and migrated."""
     from db import embedded
-    from db.engine import connect, database_url
-    from db.migrating import migrate
+    from db.engine import connect, connect_migrated, database_url
 
     settings = get_settings()
     if settings.embedded:
         url = embedded.start(settings.home)
-        owner = connect(url, check_schema=False)
-        migrate(owner)
-        return url, owner
+        return url, connect_migrated(url)
     url = database_url("writer", settings)
     return url, connect(url, "writer")
 
@@ -149,7 +149,12 @@ def tell(job: Job, report: SweepReport, console: Console, *, as_json: bool) -> N
             "left_to_others": report.left_to_others,
         }
         sys.stdout.write(json.dumps(told) + "\n")
-    if not job.open:
+    if not job.open and report.failed:
+        console.print(
+            f"{job.suite.name}: nothing left to train; {len(report.failed):,} of "
+            f"{len(job.runs):,} runs failed, and --retry-failed tries them again"
+        )
+    elif not job.open:
         console.print(f"{job.suite.name}: all {len(job.runs):,} runs are trained already")
     else:
         console.print(f"{job.suite.name}: {report.trained:,} runs trained")

@@ -187,7 +187,8 @@ class _Grid:
         total = 0
         for kind, _, block in self.suite.blocks():
             axes = {**self.suite.axes, **block.axes}.values()
-            sizes = [len(values) for values in (*axes, block.seeds or self.suite.seeds)]
+            variants = block.variants or self.suite.variants or (None,)
+            sizes = [len(values) for values in (*axes, variants, block.seeds or self.suite.seeds)]
             widths = block.widths if isinstance(block.widths, tuple) else _listed(block.widths)
             examples = block.examples if isinstance(block, CapacityBlock) else (0,)
             total += math.prod((*sizes, len(widths), len(examples), len(self._primes(block))))

@@ -91,7 +91,10 @@ class Suite:
         """Donors' members that match, placed by this suite's axes."""
         found = []
         for index, entry in enumerate(self.file.inherits):
-            donor = _load_donor(entry.suite, self.document)
+            try:
+                donor = _load_donor(entry.suite, self.document)
+            except SuiteError as problem:
+                raise self.document.error(("inherits", index, "suite"), str(problem)) from problem
             members = tuple(
                 replace(member, setting=self._placed(member))
                 for member in donor.members()

@@ -14,7 +14,11 @@ from service.sweep.plan import Pending, plan
 from service.sweep.progress import duration
 from service.sweep.selection import StoredRun, in_order, learnt_cost
 
-KNOWN = "SELECT key, id, state, reason, seconds, last_epoch FROM runs WHERE key = ANY(:keys)"
+KNOWN = """
+SELECT key, reason, seconds, last_epoch,
+    CASE WHEN state = 'running' AND lease_until < now() THEN 'stale' ELSE state END AS state
+FROM runs WHERE key = ANY(:keys)
+"""
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,7 @@ class Preview:
     selected: int
     done: int
     failed: int
+    running: int  # in the hands of another sweep
     to_train: int
     bundles: int
     stacks: int
@@ -35,9 +40,10 @@ class Preview:
     def __str__(self) -> str:
         return (
             f"{self.suite}: {self.selected:,} runs selected, {self.done:,} done, "
-            f"{self.failed:,} failed, {self.to_train:,} to train in {self.bundles:,} bundles of "
-            f"{self.stacks:,} stacks; about {self.model_epochs:,.0f} model-epochs, "
-            f"{self.flops:.2g} FLOPs, {duration(self.core_seconds)} of one core"
+            f"{self.failed:,} failed, {self.running:,} being trained, {self.to_train:,} to train "
+            f"in {self.bundles:,} bundles of {self.stacks:,} stacks; about "
+            f"{self.model_epochs:,.0f} model-epochs, {self.flops:.2g} FLOPs, "
+            f"{duration(self.core_seconds)} of one core"
         )
 
 
@@ -55,8 +61,8 @@ def preview(suite: Suite, engine: Engine | None, options: SweepOptions) -> Previ
         stored = (row.state, row.reason, row.seconds, row.last_epoch) if row else None
         # Runs that are not in the database yet have no number there.
         runs[-number] = StoredRun(-number, spec, *(stored or ("pending", None, None, 0)))
-    closed = ("done", "failed") if not options.retry_failed else ("done",)
-    still = in_order(suite, [run for run in runs.values() if run.state not in closed])
+    out = {"done", "running"} if options.retry_failed else {"done", "running", "failed"}
+    still = in_order(suite, [run for run in runs.values() if run.state not in out])
     pending = [Pending(run.id, run.spec) for run in still[: options.limit]]
     cost = learnt_cost(runs)
     workers = options.workers or os.cpu_count() or 1
@@ -66,6 +72,7 @@ def preview(suite: Suite, engine: Engine | None, options: SweepOptions) -> Previ
         selected=len(runs),
         done=sum(run.state == "done" for run in runs.values()),
         failed=sum(run.state == "failed" for run in runs.values()),
+        running=sum(run.state == "running" for run in runs.values()),
         to_train=len(pending),
         bundles=len(bundles),
         stacks=sum(len(bundle.stacks) for bundle in bundles),

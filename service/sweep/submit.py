@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
-from sqlalchemy import make_url
-
+from db.engine import parse_url
 from service.errors import SweepError
 from service.settings import Settings
 from service.suites import load_suite
@@ -56,6 +55,7 @@ def submit_sweep(
     passed on purpose: Ray shows the environment of a job to everybody who may see its jobs.
     """
     loaded = load_suite(suite)
+    options.selection.chosen(loaded.runs())  # refuses here what the job would refuse there
     variables = {**_environment(settings, pass_database_url), **(environment or {})}
     runtime: dict[str, Any] = {"env_vars": variables}
     is_file = loaded.name != suite
@@ -98,7 +98,7 @@ def _environment(settings: Settings, pass_database_url: bool) -> dict[str, str]:
         if name in settings.model_fields_set and getattr(settings, name) is not None
     }
     url = settings.database_url.get_secret_value() if settings.database_url else None
-    if url is not None and (pass_database_url or make_url(url).password is None):
+    if url is not None and (pass_database_url or parse_url(url).password is None):
         named["GROKTIME_DATABASE_URL"] = url
     return named
 

@@ -31,6 +31,12 @@ def groktime(*arguments: str, **variables: str) -> subprocess.CompletedProcess[s
             {"GROKTIME_DATABASE_URL": "postgresql://u:hunter2@127.0.0.1:1/x"},
             "cannot be reached",
         ),
+        (
+            ["db", "migrate"],
+            {"GROKTIME_DATABASE_URL": "postgresql://u:hunter2@127.0.0.1:1/x"},
+            "cannot be reached",
+        ),
+        (["status"], {"GROKTIME_DATABASE_URL": "postgresql://u:p@ss:hunter2@h:x/d"}, "%40"),
         (["status"], {"GROKTIME_DATABASE_URL": "mysql://u:hunter2@h/x"}, "postgresql://"),
     ],
 )

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from service.commands.db import app
 from service.commands.export import export
-from service.errors import ConfigurationError, InputError
+from service.errors import ConfigurationError, DatabaseError, InputError
 from service.settings import get_settings
 
 app_of_export = typer.Typer()
@@ -76,6 +76,15 @@ def test_pruning_asks_first(served: Database) -> None:
     result = CliRunner().invoke(app, ["prune", "little"], input="n\n")
     assert result.exit_code == 1
     assert runs(served) == 2
+
+
+def test_what_a_frozen_suite_found_is_not_pruned_by_the_way(served: Database) -> None:
+    with served.engine.begin() as connection:
+        connection.execute(text("UPDATE suites SET frozen_at = now()"))
+    with pytest.raises(DatabaseError, match="little is frozen"):
+        run("prune", "little", "--yes")
+    assert runs(served) == 2
+    assert "deleted 2 runs" in run("prune", "little", "--yes", "--frozen")
 
 
 def test_check_fails_on_damage(served: Database) -> None:

@@ -75,6 +75,14 @@ def test_an_empty_suite_exports_empty_tables(database: Database, tmp_path: Path)
     assert pq.read_table(tmp_path / "curves.parquet").num_rows == 0
 
 
+def test_an_export_to_what_is_no_folder_is_refused(recorded: Database, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with recorded.engine.connect() as connection:
+        for target in (tmp_path / "file", tmp_path / "file" / "below"):
+            with pytest.raises(InputError, match=r"--to .*file.*accepted: a folder"):
+                export_suite(connection, "little", target)
+
+
 def test_an_export_of_what_does_not_exist_is_refused(database: Database, tmp_path: Path) -> None:
     with database.engine.connect() as connection:
         with pytest.raises(SuiteError, match="'nowhere'"):

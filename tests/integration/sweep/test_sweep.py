@@ -202,7 +202,7 @@ def test_the_next_sweep_trains_nothing_and_its_exit_code_tells_of_failed_runs(
     settings = settings_environment(database_url=swept.database.url)
     code, output = commands.run("sweep", str(swept.file), **settings)
     assert code == 1, output
-    assert "all 16 runs are trained already" in output
+    assert "nothing left to train; 8 of 16 runs failed, and --retry-failed" in output
     assert "failed runs" in output
     assert output.count("diverged") == 8
     assert scalar(swept.database, "SELECT max(attempt) FROM runs") == 1

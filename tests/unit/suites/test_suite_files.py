@@ -168,6 +168,19 @@ def test_an_absurd_number_of_runs_is_refused_before_it_is_built(write: Write) ->
         load_suite(write(text))
 
 
+def test_variants_count_towards_an_absurd_number_of_runs(write: Write) -> None:
+    variants = "\n".join(f"  v{i}: {{lr: {i + 1}.0e-6}}" for i in range(1001))
+    text = PLAIN.replace("seeds: [1, 2]", "seeds: {from: 1, to: 1000}") + f"variants:\n{variants}\n"
+    with pytest.raises(SuiteError, match="more than 1,000,000 runs"):
+        load_suite(write(text))
+
+
+def test_a_donor_that_is_not_there_is_told_with_its_place(write: Write) -> None:
+    path = write(PLAIN + "inherits:\n  - suite: nowhere\n")
+    with pytest.raises(SuiteError, match=r"line \d+: inherits\[0\]\.suite: .*'nowhere'"):
+        _ = load_suite(path).inherited
+
+
 def test_unknown_names_and_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SuiteError, match=r"'cental' does not exist.*central"):
         load_suite("cental")

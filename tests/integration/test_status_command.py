@@ -1,0 +1,76 @@
+"""`groktime status` and `sweep --dry-run`: what they say of runs that others hold or have lost."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fixtures.commands import Commands
+from fixtures.database import Database
+from fixtures.seeded import register
+from sqlalchemy import text
+
+from db.claims import claim
+from db.registering import open_runs
+from service.suites import load_suite
+
+SUITE = """\
+description: three runs
+positions: none
+primes: [5]
+seeds: [1, 2, 3]
+stop: {max_epochs: 5}
+grok: {widths: [8]}
+"""
+
+Ask = Callable[..., str]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "held.yaml"
+    path.write_text(SUITE)
+    return path
+
+
+@pytest.fixture
+def ask(database: Database, commands: Commands, file: Path) -> Ask:
+    """A command on a database where one run is held, one was lost with its worker, one is free."""
+    suite = load_suite(file)
+    held, lost, _ = open_runs(database.engine, register(database.engine, suite)).values()
+    claim(database.engine, [held], "alive", 600)
+    claim(database.engine, [lost], "gone", 600)
+    with database.engine.begin() as connection:
+        over = "UPDATE runs SET lease_until = now() - interval '1 minute' WHERE id = :id"
+        connection.execute(text(over), {"id": lost})
+
+    def answer(*arguments: str) -> str:
+        code, output = commands.run(*arguments, GROKTIME_DATABASE_URL=database.url)
+        assert code == 0, output
+        return output
+
+    return answer
+
+
+def test_a_run_whose_lease_is_over_is_stale_before_anybody_takes_it(ask: Ask) -> None:
+    (answer,) = json.loads(ask("status", "held", "--json"))
+    states = answer["states"]
+    assert (states["running"], states["stale"], states["pending"]) == (1, 1, 1)
+    assert "0/3" in ask("status", "held")
+    assert "held" in ask("status")
+
+
+def test_a_run_that_another_sweep_holds_is_not_planned(ask: Ask, file: Path) -> None:
+    plan = json.loads(ask("sweep", str(file), "--dry-run", "--json"))
+    assert (plan["selected"], plan["running"], plan["to_train"]) == (3, 1, 2)
+
+
+def test_a_plan_without_a_database_says_so(commands: Commands, file: Path) -> None:
+    home = f"/tmp/gt-none-{os.getpid()}"  # a short path that does not exist
+    code, output = commands.run("sweep", str(file), "--dry-run", GROKTIME_HOME=home)
+    assert code == 0, output
+    assert "3 to train" in output
+    assert "no database is running" in output
