@@ -16,6 +16,7 @@ import pwd
 import random
 import re
 import secrets
+import shlex
 import shutil
 import signal
 import socket
@@ -205,7 +206,8 @@ class Topology:
             )
 
     def _start_postgres(self) -> None:
-        """What the image's entrypoint does: make the cluster, start it, run the first scripts."""
+        """What the image's entrypoint does: make the cluster, run the first scripts on a server
+        that listens on its socket alone, and start the real one."""
         place = self.places["postgres"]
         binaries = postgres_binaries()
         environment = self.environment("postgres")
@@ -234,14 +236,11 @@ class Topology:
             f"--pgdata={data}",
         )
         program, *arguments = self.command("postgres")
-        own = [f"listen_addresses={place.address}", f"unix_socket_directories={sockets}"]
-        own.append(f"port={place.ports[5432]}")
+        own = [f"unix_socket_directories={sockets}", f"port={place.ports[5432]}"]
         overrides = [word for setting in own for word in ("-c", setting)]
-        self._spawn(
-            "postgres",
-            [str(binaries / program), "-D", str(data), *arguments, *overrides],
-        )
-        self.wait_healthy("postgres")
+        first = shlex.join([*arguments, *overrides, "-c", "listen_addresses="])
+        control = (str(binaries / "pg_ctl"), f"--pgdata={data}", "--wait", "--silent")
+        run(*control, f"--log={place.folder / 'first.log'}", f"--options={first}", "start")
         superuser = ("--username", environment["POSTGRES_USER"])
         run(str(binaries / "createdb"), *superuser, environment["POSTGRES_DB"])
         for target, script in place.paths.items():
@@ -252,6 +251,9 @@ class Topology:
                     f"--dbname={environment['POSTGRES_DB']}",
                     f"--file={script}",
                 )
+        run(*control, "--mode=fast", "stop")
+        overrides += ["-c", f"listen_addresses={place.address}"]
+        self._spawn("postgres", [str(binaries / program), "-D", str(data), *arguments, *overrides])
 
     def _postgres_environment(self) -> dict[str, str]:
         place = self.places["postgres"]

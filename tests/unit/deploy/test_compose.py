@@ -79,6 +79,10 @@ def test_every_lasting_service_has_a_health_check(compose: dict[str, Any]) -> No
         assert check.get("disable") if name == "migrate" else check["test"][0] == "CMD", name
 
 
+def test_postgres_is_healthy_only_when_the_others_can_reach_it(compose: dict[str, Any]) -> None:
+    assert "--host=127.0.0.1" in compose["services"]["postgres"]["healthcheck"]["test"]
+
+
 def test_every_image_is_pinned(compose: dict[str, Any]) -> None:
     for service in compose["services"].values():
         _, tag = service["image"].rsplit(":", 1)
