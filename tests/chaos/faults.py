@@ -13,7 +13,7 @@ import random
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +27,7 @@ Hit = frozenset[tuple[int, int]]  # runs and their attempts
 Fault = Callable[[Trial, random.Random], Hit | None]
 
 PATIENCE_SECONDS = 300.0  # for a moment to come, on a machine with other work
+HOLD_SECONDS = 15.0  # of one lock: those who wait for it may keep the moment from coming
 OUTAGE_SECONDS = (0.5, 3.0)
 REFUSED_BYTES = (1024, 16 * 1024, 256 * 1024)  # small things of Ray's, rows, a stack's arrays
 
@@ -37,6 +38,10 @@ SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
 BLOCKED_CLOSINGS = """
 SELECT query FROM pg_stat_activity WHERE datname = current_database()
     AND wait_event_type = 'Lock' AND query ~ '^\\s*UPDATE attempts SET state'
+"""
+LOCK_ATTEMPTS = """
+SELECT a.run_id FROM attempts a JOIN runs r ON r.id = a.run_id AND r.attempt = a.attempt
+WHERE r.state = 'running' AND r.lease_until > clock_timestamp() ORDER BY 1 FOR UPDATE OF a
 """
 DROP_OTHERS = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -109,63 +114,48 @@ def kill_worker(trial: Trial, rng: random.Random) -> Hit | None:
     return hit or None
 
 
-@contextlib.contextmanager
-def locked(trial: Trial, table: str) -> Iterator[None]:
-    """Hold a table so that it can be read but not written.
+def kill_under(
+    trial: Trial, lock: str, caught: Callable[[], list[Held]], rng: random.Random
+) -> Hit | None:
+    """Hold a lock until workers are caught by it, and kill one of them before it is let go.
 
-    Look at who waits from another connection: a transaction sees its first look over and over.
+    Whoever waits for the lock may hold what the others need, so it is let go now and then. Look at
+    who waits from another connection: a transaction sees its first look over and over.
     """
-    with trial.database.engine.begin() as connection:
-        connection.execute(text(f"LOCK TABLE {table} IN SHARE MODE"))
-        yield
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline and await_training(trial):
+        with trial.database.engine.begin() as connection:
+            connection.execute(text(lock))
+            with contextlib.suppress(AssertionError):
+                wait_until(lambda: caught() or is_over(trial), HOLD_SECONDS)
+            stuck = caught()
+            if stuck:
+                pid = rng.choice(stuck).pid
+                hit = of_worker(trial, pid)
+                end_process(pid)
+                return hit
+    return None
 
 
 def kill_in_flush(trial: Trial, rng: random.Random) -> Hit | None:
     """After last_epoch was moved and before its rows are in: both are one transaction."""
-    if not await_training(trial):
-        return None
-    with locked(trial, "curve"):
-        caught: list[Held] = []
 
-        def stuck() -> bool:
-            held = trial.held()
-            blocked = trial.scalar(BLOCKED_COPIES)
-            caught[:] = held
-            # With all of them stuck, whichever is killed is killed there.
-            return 0 < len({one.pid for one in held}) <= blocked or is_over(trial)
+    def caught() -> list[Held]:
+        held = trial.held()
+        # With all of them stuck, whichever is killed is killed there.
+        return held if len({one.pid for one in held}) <= trial.scalar(BLOCKED_COPIES) else []
 
-        try:
-            wait_until(stuck, PATIENCE_SECONDS)
-        except AssertionError:
-            return None
-        if not caught or is_over(trial):
-            return None
-        pid = rng.choice(caught).pid
-        end_process(pid)
-    return all_of([one for one in caught if one.pid == pid])
+    return kill_under(trial, "LOCK TABLE curve IN SHARE MODE", caught, rng)
 
 
 def kill_in_closing(trial: Trial, rng: random.Random) -> Hit | None:
     """After the run's summary was written and before its attempt is ended and committed."""
-    if not await_training(trial):
-        return None
-    with locked(trial, "attempts"):
 
-        def stuck() -> str | None:
-            found: str | None = trial.scalar(BLOCKED_CLOSINGS)
-            return found or ("over" if is_over(trial) else None)
+    def caught() -> list[Held]:
+        named = re.search(r"WHERE run_id = (\d+) AND", trial.scalar(BLOCKED_CLOSINGS) or "")
+        return [one for one in trial.held() if named and one.run == int(named[1])]
 
-        try:
-            statement = wait_until(stuck, PATIENCE_SECONDS)
-        except AssertionError:
-            return None
-        named = re.search(r"WHERE run_id = (\d+) AND", statement)
-        closing = [one for one in trial.held() if named and one.run == int(named[1])]
-        if not closing:
-            return None
-        hit = of_worker(trial, closing[0].pid)
-        end_process(closing[0].pid)
-    return hit
+    return kill_under(trial, LOCK_ATTEMPTS, caught, rng)
 
 
 def kill_in_checkpoint(trial: Trial, rng: random.Random) -> Hit | None:
