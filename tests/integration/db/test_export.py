@@ -91,3 +91,13 @@ def test_an_export_of_what_does_not_exist_is_refused(database: Database, tmp_pat
         with pytest.raises(InputError, match="format: 'xls' is not accepted; parquet or csv"):
             export_suite(connection, "little", tmp_path, file_format="xls")  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["../escaped", "/tmp/escaped", "escaped/../.."])
+def test_a_suites_name_is_no_part_of_a_path(recorded: Database, tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "export"
+    with recorded.engine.begin() as connection:
+        connection.execute(text("UPDATE suites SET name = :name"), {"name": name})
+        files = export_suite(connection, name, folder)
+    assert sorted(folder.iterdir()) == sorted(files)
+    assert list(tmp_path.iterdir()) == [folder]
