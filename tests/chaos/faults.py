@@ -361,7 +361,7 @@ def stop_job(trial: Trial, rng: random.Random) -> Hit | None:
         assert not trial.open_runs(), said  # it had ended by itself
         return None
     trial.sweep()
-    return hit or None
+    return hit | all_of(held) if hit else None
 
 
 # Postgres.
