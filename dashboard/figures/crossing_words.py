@@ -116,8 +116,10 @@ def notes(answer: CrossingAnswer, delay: DelayAnswer) -> list[Note]:
     missing = answer.missing.speed + answer.missing.grok
     if missing:
         say("warn", f"Partial: {count(missing, 'run')} of this cell not finished.")
-    if answer.p_cross.few_seeds:
+    if answer.p_cross.few_seeds and answer.p_cross.level is not None:
         say("warn", "Fewer than five common seeds: take the interval as a rough guide.")
+    elif answer.p_cross.few_seeds and answer.p_cross.estimate is not None:
+        say("warn", "Too few common seeds beside the crossing: no interval.")
     probability = answer.p_cross.probability
     if probability is not None and probability < 0.95:
         say("warn", f"The curves cross in only {percent(probability)} of the resamples.")

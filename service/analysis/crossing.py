@@ -29,6 +29,8 @@ from service.analysis.survival import CountArray
 from service.errors import AnalysisError
 
 MIN_SEEDS = 3  # fewer common seeds than this: no interval
+MIN_BESIDE = 2  # nor with fewer of them than this at a width beside the crossing
+ROUNDING = 1e-9
 FEW_SEEDS = 5  # fewer than this: an interval, marked as resting on few seeds
 
 Status = Literal[
@@ -63,7 +65,8 @@ class CrossingInterval:
     """Seed-block bootstrap interval of P_cross.
 
     `low` = 0 or `high` = inf: the interval is open there, because too many resamples cross
-    outside the measured widths or do not cross at all.
+    outside the measured widths or do not cross at all. `few_seeds`: a width beside the crossing
+    or inside the interval has fewer than five of the seeds drawn.
     """
 
     low: float
@@ -85,6 +88,7 @@ class Crossing:
     roots: tuple[Root, ...]
     interval: CrossingInterval | None
     p_crosses: float | None  # share of resamples with a sign change; None without resampling
+    few_seeds: bool  # too few for a good interval, or for any
     at_edge: bool  # paper: the closest approach is an end of the common range
     unresolved_widths: tuple[int, ...]
     t_mem: SpeedCurve
@@ -134,6 +138,7 @@ def _paper(mem: FirstPassages, gen: FirstPassages) -> Crossing:
         roots=(),
         interval=None,
         p_crosses=None,
+        few_seeds=False,
         at_edge=closest is not None and closest.at_edge,
         unresolved_widths=(),
         t_mem=t_mem,
@@ -153,7 +158,9 @@ def _robust(
     roots = _roots(at, log_gen[:, 0], changes)
     main = int(_main_change(changes)[0])
     status = _status(len(at), changes, roots[main] if main >= 0 else None)
-    interval, p_crosses = _interval(mem, gen, n_resamples, level, seed)
+    beside = _beside(at, changes, roots[main] if main >= 0 else None)
+    blocks = _blocks(mem, gen)
+    interval, p_crosses = _interval(mem, gen, blocks, beside, n_resamples, level, seed)
     return Crossing(
         method="robust",
         status=status,
@@ -162,6 +169,7 @@ def _robust(
         roots=roots,
         interval=interval,
         p_crosses=p_crosses,
+        few_seeds=interval.few_seeds if interval else blocks.fewest(*beside) < FEW_SEEDS,
         at_edge=False,
         unresolved_widths=_unresolved(t_mem, t_gen),
         t_mem=t_mem,
@@ -242,24 +250,81 @@ def _unresolved(t_mem: SpeedCurve, t_gen: SpeedCurve) -> tuple[int, ...]:
     return tuple(sorted(mem_open & gen_open))
 
 
+def _beside(at: FloatArray, changes: SignChanges, main: Root | None) -> tuple[float, float]:
+    """The range of P that decides where the crossing is: the root, or the end it lies beyond."""
+    if main is not None:
+        return main.low, main.high
+    if len(at) == 0:
+        return 0.0, np.inf
+    first, last = float(np.exp(at[0])), float(np.exp(at[-1]))
+    if changes.resolved[0] == 0:
+        return first, last
+    return (last, last) if changes.any_slower[0] else (first, first)
+
+
+@dataclass(frozen=True, eq=False)
+class _Blocks:
+    """The seeds drawn as blocks, and how many of them every width of either kind has."""
+
+    seeds: IntArray  # ids present in both kinds, sorted
+    params: tuple[FloatArray, FloatArray]
+    counts: tuple[IntArray, IntArray]
+
+    def fewest(self, low: float, high: float) -> int:
+        """The fewest seeds at a width inside [low, high] or next to it, where both are measured."""
+        if len(self.seeds) == 0:
+            return 0
+        low = max(low, *(float(p[0]) for p in self.params))
+        high = min(high, *(float(p[-1]) for p in self.params))
+        found = [len(self.seeds)]
+        for params, counts in zip(self.params, self.counts, strict=True):
+            # The ends come from logarithms: a width there is met within rounding.
+            left = int(np.searchsorted(params, low * (1 + ROUNDING), side="right")) - 1
+            right = int(np.searchsorted(params, high * (1 - ROUNDING), side="left"))
+            found += counts[max(left, 0) : right + 1].tolist()
+        return min(found)
+
+
+def _blocks(mem: FirstPassages, gen: FirstPassages) -> _Blocks:
+    seeds = np.array(sorted(set(mem.seeds) & set(gen.seeds)), dtype=np.int64)
+    params, counts = [], []
+    for runs in (mem, gen):
+        of_kind = np.unique(runs.params)
+        common = np.isin(runs.seed, seeds)
+        pairs = np.unique(np.column_stack([runs.params[common], runs.seed[common]]), axis=0)
+        params.append(of_kind)
+        counts.append(np.bincount(np.searchsorted(of_kind, pairs[:, 0]), minlength=len(of_kind)))
+    return _Blocks(seeds, (params[0], params[1]), (counts[0], counts[1]))
+
+
 def _interval(
-    mem: FirstPassages, gen: FirstPassages, n_resamples: int, level: float, seed: int
+    mem: FirstPassages,
+    gen: FirstPassages,
+    blocks: _Blocks,
+    beside: tuple[float, float],
+    n_resamples: int,
+    level: float,
+    seed: int,
 ) -> tuple[CrossingInterval | None, float | None]:
-    common = np.array(sorted(set(mem.seeds) & set(gen.seeds)), dtype=np.int64)
-    if len(common) < MIN_SEEDS or n_resamples < 1:
+    if len(blocks.seeds) < MIN_SEEDS or n_resamples < 1:
         return None, None
-    weights = seed_block_weights(len(common), n_resamples, seed)
-    low, high, crosses = resampled_crossings(mem, gen, common, weights)
+    if blocks.fewest(*beside) < MIN_BESIDE:
+        return None, None  # a single seed has no spread: the limits would claim certainty
+    weights = seed_block_weights(len(blocks.seeds), n_resamples, seed)
+    low, high, crosses = resampled_crossings(mem, gen, blocks.seeds, weights)
     if len(low) == 0:
         return None, None
     tail = 0.5 * (1 - level)
+    lower = float(np.exp(quantile_outward(low, tail, upward=False)))
+    upper = float(np.exp(quantile_outward(high, 1 - tail, upward=True)))
+    fewest = blocks.fewest(min(lower, beside[0]), max(upper, beside[1]))
     interval = CrossingInterval(
-        low=float(np.exp(quantile_outward(low, tail, upward=False))),
-        high=float(np.exp(quantile_outward(high, 1 - tail, upward=True))),
+        low=lower,
+        high=upper,
         level=level,
         n_resamples=n_resamples,
-        n_seeds=len(common),
-        few_seeds=len(common) < FEW_SEEDS,
+        n_seeds=len(blocks.seeds),
+        few_seeds=fewest < FEW_SEEDS,
     )
     return interval, float(crosses.mean())
 

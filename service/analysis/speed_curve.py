@@ -57,16 +57,21 @@ def log_medians_under_weights(
 ) -> tuple[FloatArray, FloatArray]:
     """P of every width and the log Kaplan–Meier medians there when seeds are drawn as blocks.
 
-    `weights` is (seeds, B), row i counting the draws of `seeds[i]`, sorted; a width uses the
-    drawn seeds it has. Returns (widths,) and (widths, B).
+    `weights` is (seeds, B), row i counting the draws of `seeds[i]`, sorted. A width uses the
+    drawn seeds it has; where it has none of them it uses all its own, as the estimate does, so
+    that no resample loses a width. Returns (widths,) and (widths, B).
     """
-    runs = runs.where(np.isin(runs.seed, seeds))
     time, event = censoring_times(runs), ~np.isnan(runs.epoch)
+    a_block = np.isin(runs.seed, seeds)
     row = np.searchsorted(seeds, runs.seed)
     _, params, members = _by_width(runs)
     log_medians = np.empty((len(members), weights.shape[1]))
     for k, m in enumerate(members):
-        log_medians[k] = log_median_under_weights(time[m], event[m], weights[row[m]])
+        drawn = m[a_block[m]]
+        log_medians[k] = log_median_under_weights(time[drawn], event[drawn], weights[row[drawn]])
+        if len(drawn) < len(seeds):  # only then can a resample have drawn none of them
+            own = np.log(KaplanMeier.of(time[m], event[m]).median())
+            log_medians[k][np.isnan(log_medians[k])] = own
     return params, log_medians
 
 

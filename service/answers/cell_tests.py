@@ -37,6 +37,9 @@ class CellRow:
     p_cross_low: float | None
     p_cross_high: float | None
     crossing_status: str
+    few_seeds: Annotated[
+        bool, Field(description="fewer than 5 common seeds at a width that its interval rests on")
+    ]
     p_onset: float | None
     p_onset_low: float | None
     p_onset_high: float | None
@@ -197,6 +200,7 @@ def _row(cell: AnalysedCell) -> CellRow:
         p_cross_low=(finite(interval.low) or None) if interval else None,
         p_cross_high=finite(interval.high) if interval else None,
         crossing_status=cell.crossing.status,
+        few_seeds=cell.crossing.few_seeds,
         p_onset=finite(cell.onset.params),
         p_onset_low=finite(cell.onset.low),
         p_onset_high=finite(cell.onset.high),

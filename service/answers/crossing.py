@@ -26,15 +26,18 @@ from service.answers.question import Question
 class CrossingEstimate:
     """P_cross with its seed-block bootstrap interval.
 
-    `level` None: no interval (fewer than 3 common seeds, or the paper's method). An end that is
-    None beside a level is open: too many resamples cross beyond the measured widths.
+    `level` None: no interval (fewer than 3 common seeds, fewer than 2 of them at a width beside
+    the crossing, or the paper's method). An end that is None beside a level is open: too many
+    resamples cross beyond the measured widths.
     """
 
     estimate: Annotated[float | None, Field(description="parameters")]
     low: float | None
     high: float | None
     level: float | None
-    few_seeds: bool
+    few_seeds: Annotated[
+        bool, Field(description="fewer than 5 common seeds at a width that the interval rests on")
+    ]
     resamples: int
     probability: Annotated[
         float | None, Field(description="share of resamples in which the curves cross")
@@ -156,7 +159,7 @@ def _estimate(found: Crossing) -> CrossingEstimate:
         low=finite(interval.low) or None if interval else None,
         high=finite(interval.high) if interval else None,
         level=interval.level if interval else None,
-        few_seeds=interval.few_seeds if interval else False,
+        few_seeds=found.few_seeds,
         resamples=interval.n_resamples if interval else 0,
         probability=finite(found.p_crosses),
     )

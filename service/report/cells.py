@@ -47,7 +47,7 @@ def _table(content: SuiteContent, chosen: Convention, answer: TestsAnswer) -> Ta
             *((setting_or(cell.setting, ""),) if swept else ()),
             whole(p_mem(content, cell, chosen[0])),
             estimate(cell.p_cross, cell.p_cross_low, cell.p_cross_high),
-            STATUS.get(cell.crossing_status, cell.crossing_status),
+            _crossing_status(cell),
             estimate(cell.p_onset, cell.p_onset_low, cell.p_onset_high),
             _onset_status(cell),
             signed(cell.residual),
@@ -82,6 +82,11 @@ def _table(content: SuiteContent, chosen: Convention, answer: TestsAnswer) -> Ta
         rows=tuple(rows),
         numeric=frozenset(i for i, name in enumerate(header) if name not in text),
     )
+
+
+def _crossing_status(cell: CellRow) -> str:
+    words = STATUS.get(cell.crossing_status, cell.crossing_status)
+    return f"{words}, few seeds" if cell.few_seeds else words
 
 
 def _onset_status(cell: CellRow) -> str:

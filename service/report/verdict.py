@@ -263,9 +263,14 @@ def _limits(content: SuiteContent, answer: TestsAnswer) -> Iterator[str]:
             f"{count(answer.n_at_floor, 'onset')} at the smallest and {answer.n_at_cap} at the "
             "largest measured width: these bound the onset on one side only."
         )
-    few = sum(1 for c in answer.cells if min(c.seeds.speed, c.seeds.grok) < FEW_SEEDS)
+    few = sum(
+        1 for c in answer.cells if c.few_seeds or min(c.seeds.speed, c.seeds.grok) < FEW_SEEDS
+    )
     if few:
-        yield f"{count(few, 'cell')} with fewer than {FEW_SEEDS} seeds: intervals are rough there."
+        yield (
+            f"{count(few, 'cell')} with fewer than {FEW_SEEDS} seeds at a width that the crossing "
+            "rests on: intervals are rough there, or cannot be given."
+        )
     states = content.coverage.states
     open_runs = states.pending + states.running + states.stale
     if open_runs:

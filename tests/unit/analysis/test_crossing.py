@@ -202,6 +202,90 @@ def test_fewer_than_five_seeds_are_marked(seeds: int, few: bool) -> None:
     assert found.p_crosses == 1.0
 
 
+def noisy(seeds: int = 5) -> tuple[FirstPassages, FirstPassages]:
+    """Every seed crosses between 1e5 and 1e6, each somewhere else."""
+    rng = np.random.default_rng(7)
+    mem, gen = exact(P4, [900, 400, 120, 60], seeds), exact(P4, [500, 300, 200, 150], seeds)
+    time = mem.epoch + rng.integers(0, 60, len(mem))
+    return replace(mem, epoch=time, last_epoch=time), gen
+
+
+def thinned(runs: FirstPassages, params: float, seeds: set[int]) -> FirstPassages:
+    """The runs with only these seeds left at one size."""
+    return runs.where((runs.params != params) | np.isin(runs.seed, sorted(seeds)))
+
+
+some_seeds = st.sets(st.integers(0, 4), min_size=1)
+
+
+@given(first=some_seeds, last=some_seeds)
+@settings(max_examples=20)
+def test_widths_away_from_the_crossing_may_have_any_seeds(first: set[int], last: set[int]) -> None:
+    """The sign there is the same in every seed, so which of them were run cannot matter."""
+    mem, gen = noisy()
+    full = crossing(mem, gen, n_resamples=300)
+    found = crossing(thinned(thinned(mem, 1e4, first), 1e7, last), gen, n_resamples=300)
+    assert found.params == full.params
+    assert found.interval == full.interval
+    assert found.p_crosses == 1.0
+
+
+def test_a_width_whose_seeds_are_not_drawn_uses_its_own() -> None:
+    mem, gen = noisy()
+    mem = thinned(mem, 1e6, {3})
+    weights = np.array([[5], [0], [0], [0], [0]], dtype=np.uint8)  # seed 0 five times
+    seeds = np.arange(5)
+    low, high, crosses = resampled_crossings(mem, gen, seeds, weights)
+    both = np.isin(mem.seed, [0]) | ((mem.params == 1e6) & (mem.seed == 3))
+    alone = crossing(mem.where(both), gen.where(gen.seed == 0), n_resamples=0)
+    assert crosses.tolist() == [True]
+    assert low[0] == high[0] == pytest.approx(np.log(alone.params or 0))
+
+
+def test_a_width_without_any_common_seed_stays_where_it_was_measured() -> None:
+    mem, gen = noisy()
+    mem = replace(mem, seed=np.where(mem.params == 1e4, mem.seed + 100, mem.seed))
+    found = crossing(mem, gen, n_resamples=300)
+    assert found.interval == crossing(*noisy(), n_resamples=300).interval
+    assert found.p_crosses == 1.0
+
+
+@pytest.mark.parametrize("kind", ["mem", "gen"])
+@pytest.mark.parametrize("params", [1e5, 1e6])
+def test_a_single_seed_beside_the_crossing_carries_no_interval(kind: str, params: float) -> None:
+    runs = dict(zip(("mem", "gen"), noisy(), strict=True))
+    runs[kind] = thinned(runs[kind], params, {2})
+    found = crossing(**runs)
+    assert found.status == "crossed"
+    assert (found.interval, found.p_crosses, found.few_seeds) == (None, None, True)
+
+
+@pytest.mark.parametrize(("left", "few"), [({0, 1}, True), ({0, 1, 2, 3}, True), (set(), False)])
+def test_few_seeds_beside_the_crossing_are_marked(left: set[int], few: bool) -> None:
+    mem, gen = noisy(seeds=6)
+    found = crossing(thinned(mem, 1e6, left) if left else mem, gen)
+    assert found.interval is not None
+    assert found.interval.n_seeds == 6
+    assert found.interval.few_seeds is found.few_seeds is few
+
+
+def test_a_limit_that_rests_on_a_single_seed_is_marked() -> None:
+    """The root lies between full widths, but resamples reach the next width."""
+    mem, gen = exact(P4, [900, 290, 120, 60], seeds=5), exact(P4, [500, 300, 200, 150], seeds=5)
+    slow = (mem.params == 1e5) & (mem.seed < 3)
+    time = np.where(slow, 310.0, mem.epoch)
+    mem = replace(mem, epoch=time, last_epoch=time)
+    found = crossing(thinned(mem, 1e4, {4}), gen)
+    assert 1e5 < (found.params or 0) < 1e6
+    assert found.interval is not None
+    assert 1e4 < found.interval.low < 1e5
+    assert found.interval.few_seeds
+    full = crossing(mem, gen).interval
+    assert full is not None
+    assert (found.interval.low, found.interval.high) == (full.low, full.high)
+    assert not full.few_seeds
+
+
 def test_an_interval_beyond_the_measured_widths_is_open() -> None:
     # Three of ten seeds never get faster than generalisation at the largest width.
     mem = exact(P4, [900, 800, 700, 100], seeds=10)
@@ -220,6 +304,8 @@ def test_vectorised_resamples_equal_a_plain_loop(cells: Callable[..., Any]) -> N
     rng = np.random.default_rng(2)
     mem = mem.where(rng.random(len(mem)) > 0.15)
     gen = gen.where((rng.random(len(gen)) > 0.15) & (gen.width != 56))
+    for width in (mem.width.min(), 56, mem.width.max()):  # not drawn in most resamples
+        mem = mem.where((mem.width != width) | (mem.seed == mem.seed[mem.width == width][0]))
     early = np.isnan(mem.epoch) & (rng.random(len(mem)) > 0.5)
     mem = replace(mem, last_epoch=np.where(early, 300.0, mem.last_epoch))
     seeds = np.array(sorted(set(mem.seeds) & set(gen.seeds)))
@@ -234,8 +320,13 @@ def test_vectorised_resamples_equal_a_plain_loop(cells: Callable[..., Any]) -> N
 
 
 def _redraw(runs: FirstPassages, drawn: np.ndarray) -> FirstPassages:
-    """Repeat each run as often as its seed was drawn, under new seed names."""
+    """Repeat each run as often as its seed was drawn, under new seed names.
+
+    A width none of whose seeds was drawn keeps its own runs.
+    """
     parts = [(np.flatnonzero(runs.seed == s), i) for i, s in enumerate(drawn)]
+    left = ~np.isin(runs.width, runs.width[np.isin(runs.seed, drawn)])
+    parts += [(np.array([i]), 100 + i) for i in np.flatnonzero(left)]
     at = np.concatenate([p for p, _ in parts])
     names = np.concatenate([np.full(len(p), i) for p, i in parts])
     return FirstPassages(

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 import pytest
 from fixtures.made_up_answers import CAP, SEEDS, WIDTHS, Cell, params
 
+from dashboard.figures import crossing_words
 from dashboard.figures.delay import delay_figure
 from dashboard.figures.theme import Figure
 from service.answers.speeds import SpeedPoint
@@ -157,6 +158,18 @@ def test_without_a_crossing_there_is_no_crosshair_and_the_reason_is_said(cell: C
     assert not [s for s in figure["layout"]["shapes"] if s["line"].get("dash") == "dash"]
     notes = [n["text"] for n in figure["layout"]["meta"]["notes"]]
     assert any("slower at every measured width" in text for text in notes)
+
+
+@pytest.mark.parametrize(
+    ("level", "words"),
+    [(0.95, "take the interval as a rough guide"), (None, "beside the crossing: no interval")],
+)
+def test_few_seeds_are_said_with_and_without_an_interval(
+    cell: Cell, level: float | None, words: str
+) -> None:
+    given = replace(cell.crossing, p_cross=replace(cell.crossing.p_cross, level=level))
+    notes = [note["text"] for note in crossing_words.notes(given, cell.delay)]
+    assert any(words in note for note in notes)
 
 
 def test_a_cell_without_runs_says_so(cell: Cell) -> None:

@@ -26,6 +26,7 @@ def cell(prime: int, decay: float, cross: float | None, onset: float | None) -> 
         p_cross_low=cross and cross * 0.9,
         p_cross_high=cross and cross * 1.1,
         crossing_status="crossed" if cross else "mem_always_slower",
+        few_seeds=False,
         p_onset=onset,
         p_onset_low=onset and onset * 0.8,
         p_onset_high=None,

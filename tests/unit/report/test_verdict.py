@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from service.answers.cell_tests import CellRow, Statistic, TestsAnswer
 from service.answers.making import ByKind, Thresholds
-from service.report.verdict import _calibration, _prediction
+from service.report.verdict import _calibration, _limits, _prediction
 
 
 def rank(value: float, p: float, n: int, floor: float = 1e-4) -> Statistic:
@@ -35,6 +37,7 @@ def cell(prime: int, residual: float | None) -> CellRow:
         p_cross_low=9e4,
         p_cross_high=1.1e5,
         crossing_status="crossed",
+        few_seeds=False,
         p_onset=None if residual is None else 1e5 * 10**residual,
         p_onset_low=None,
         p_onset_high=None,
@@ -110,3 +113,18 @@ def test_no_residual_is_not_a_verdict() -> None:
     assert list(_calibration(answer(residuals=(None, None)))) == [
         "Calibration is not testable: no cell has a residual."
     ]
+
+
+def limits(given: TestsAnswer) -> list[str]:
+    nothing = SimpleNamespace(pending=0, running=0, stale=0)
+    content: Any = SimpleNamespace(coverage=SimpleNamespace(states=nothing))
+    return list(_limits(content, given))
+
+
+def test_a_cell_whose_crossing_rests_on_few_seeds_is_counted() -> None:
+    """Five seeds in all, but not at every width."""
+    given = answer(residuals=(0.1, 0.2))
+    assert limits(given) == []
+    thin = replace(given, cells=(given.cells[0], replace(given.cells[1], few_seeds=True)))
+    (sentence,) = limits(thin)
+    assert sentence.startswith("1 cell with fewer than 5 seeds at a width that the crossing rests")
