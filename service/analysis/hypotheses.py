@@ -47,8 +47,8 @@ class FirstFourSeeds:
 class HypothesisTests:
     """Pooled tests and the within-setting table; a test that the cells cannot carry is None.
 
-    `n` cells of `n_total` have both a crossing and an onset; the fields from `clustered` on
-    are None or empty in the paper's convention.
+    `n` cells of `n_total` have both a crossing and an onset; `n_at_floor` and `n_at_cap` count
+    all cells. The fields from `clustered` on are None or empty in the paper's convention.
     """
 
     method: Method
@@ -101,8 +101,9 @@ def hypothesis_tests(
         n=len(good),
         n_total=len(cells),
         n_inherited=_count(good, "inherited"),
-        n_at_floor=_count(good, "at_floor"),
-        n_at_cap=_count(good, "at_cap"),
+        # A robust onset at the floor has no value, so such cells are never usable.
+        n_at_floor=_count(cells, "at_floor"),
+        n_at_cap=_count(cells, "at_cap"),
         spearman=spearman(x, y, n_permutations=n_resamples, seed=seed),
         kendall=kendall(x, y),
         ccc=concordance(

@@ -121,8 +121,8 @@ class TestsAnswer:
     axes: tuple[str, ...]
     n: Annotated[int, Field(description="cells with both a crossing and an onset")]
     n_total: int
-    n_at_floor: int
-    n_at_cap: int
+    n_at_floor: Annotated[int, Field(description="of all cells: onset at the smallest width")]
+    n_at_cap: Annotated[int, Field(description="of all cells: onset at the largest width or above")]
     cells: tuple[CellRow, ...]
     pooled: tuple[Statistic, ...]
     models: tuple[NestedModel, ...]

@@ -381,6 +381,14 @@ def test_cells_without_crossing_or_onset_are_counted_not_used() -> None:
     assert (found.n, found.n_total) == (9, 10)
 
 
+def test_onsets_at_the_edge_count_without_a_value() -> None:
+    cells = frame().assign(at_floor=False, at_cap=False)
+    cells.loc[0, "p_onset"], cells.loc[0, "at_floor"] = np.nan, True
+    cells.loc[1, "at_cap"] = True
+    found = hypothesis_tests(cells, [], n_resamples=100)
+    assert (found.n, found.n_at_floor, found.n_at_cap) == (9, 1, 1)
+
+
 def test_a_missing_axis_is_named() -> None:
     with pytest.raises(AnalysisError, match="no column 'depth'"):
         hypothesis_tests(frame(), ["depth"])
