@@ -29,11 +29,20 @@ class Concordance:
 
 @dataclass(frozen=True)
 class Line:
-    """OLS log10 P_onset = intercept + slope·log10 P_cross and the joint F-test of (0, 1)."""
+    """OLS log10 P_onset = intercept + slope·log10 P_cross and the joint F-test of (0, 1).
+
+    The intervals are t intervals on `df_den` degrees of freedom.
+    """
 
     slope: float
     intercept: float
     slope_se: float
+    slope_low: float
+    slope_high: float
+    intercept_se: float
+    intercept_low: float
+    intercept_high: float
+    level: float
     f: float
     df_num: int
     df_den: int
@@ -147,7 +156,7 @@ def bca_tails(
     return moved(tail), moved(1 - tail)
 
 
-def line(x: FloatArray, y: FloatArray) -> Line | None:
+def line(x: FloatArray, y: FloatArray, level: float = 0.95) -> Line | None:
     """OLS and the joint F = ((RSS₀ − RSS)/2) / (RSS/(n − 2)) of slope 1, intercept 0."""
     n = len(x)
     if n < 3 or np.ptp(x) == 0:
@@ -156,10 +165,19 @@ def line(x: FloatArray, y: FloatArray) -> Line | None:
     rss = float(np.sum((y - fit.intercept - fit.slope * x) ** 2))
     restricted = float(np.sum((y - x) ** 2))
     f = ((restricted - rss) / 2) / (rss / (n - 2)) if rss > 0 else float("inf")
+    slope, slope_se = float(fit.slope), float(fit.stderr)
+    intercept, intercept_se = float(fit.intercept), float(fit.intercept_stderr)
+    reach = float(stats.t.ppf(0.5 + level / 2, n - 2))
     return Line(
-        slope=float(fit.slope),
-        intercept=float(fit.intercept),
-        slope_se=float(fit.stderr),
+        slope=slope,
+        intercept=intercept,
+        slope_se=slope_se,
+        slope_low=slope - reach * slope_se,
+        slope_high=slope + reach * slope_se,
+        intercept_se=intercept_se,
+        intercept_low=intercept - reach * intercept_se,
+        intercept_high=intercept + reach * intercept_se,
+        level=level,
         f=float(f),
         df_num=2,
         df_den=n - 2,

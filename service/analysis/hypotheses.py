@@ -94,7 +94,7 @@ def hypothesis_tests(
     robust = chosen == "robust"
     prime = good["p"].to_numpy(dtype=np.int64)
     clustered = clustered_line(x, y, prime, level) if robust else None
-    own_line = line(x, y)
+    own_line = line(x, y, level)
     return HypothesisTests(
         method=chosen,
         axes=tuple(axes),
@@ -123,7 +123,7 @@ def hypothesis_tests(
         theil_sen=theil_sen(x, y, level) if robust else None,
         deming=deming(x, y, level) if robust else None,
         equivalence=_slope_equivalence(own_line, clustered, len(prime)) if robust else None,
-        first_four=_first_four(good) if robust else None,
+        first_four=_first_four(good, level) if robust else None,
     )
 
 
@@ -142,7 +142,7 @@ def _slope_equivalence(
     return tost(ols.slope, ols.slope_se, ols.df_den, errors="ols")
 
 
-def _first_four(good: pd.DataFrame) -> FirstFourSeeds | None:
+def _first_four(good: pd.DataFrame, level: float) -> FirstFourSeeds | None:
     if "p_onset_first4" not in good.columns or "seeds" not in good.columns:
         return None
     if good["seeds"].nunique() < 2:
@@ -150,4 +150,4 @@ def _first_four(good: pd.DataFrame) -> FirstFourSeeds | None:
     equal = usable(good.assign(p_onset=good["p_onset_first4"]))
     x, y = log_pair(equal)
     median = float(np.median(y - x)) if len(equal) else None
-    return FirstFourSeeds(len(equal), median, line(x, y))
+    return FirstFourSeeds(len(equal), median, line(x, y, level))

@@ -29,10 +29,14 @@ class Spearman:
 
 @dataclass(frozen=True)
 class Kendall:
-    """τ-b with its two-sided p (exact without ties at small n)."""
+    """τ-b with its two-sided p (exact without ties at small n).
+
+    `floor` is the p of perfect order with the same ties: 2/n! without any.
+    """
 
     tau: float
     p_analytic: float
+    floor: float
     n: int
 
 
@@ -69,4 +73,5 @@ def kendall(x: FloatArray, y: FloatArray) -> Kendall | None:
     if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return None
     result = stats.kendalltau(x, y)
-    return Kendall(float(result.statistic), float(result.pvalue), len(x))
+    floor = stats.kendalltau(np.sort(x), np.sort(y)).pvalue
+    return Kendall(float(result.statistic), float(result.pvalue), float(floor), len(x))

@@ -252,9 +252,25 @@ def _pooled(tests: HypothesisTests) -> Iterator[Statistic]:
         yield _untestable("calibration", "slope", n)
     else:
         yield _statistic(
-            "calibration", "slope", n, value=line.slope, note=f"standard error {line.slope_se:.3g}"
+            "calibration",
+            "slope",
+            n,
+            value=line.slope,
+            low=line.slope_low,
+            high=line.slope_high,
+            df=line.df_den,
+            note=f"t interval, standard error {line.slope_se:.3g}",
         )
-        yield _statistic("calibration", "intercept", n, value=line.intercept)
+        yield _statistic(
+            "calibration",
+            "intercept",
+            n,
+            value=line.intercept,
+            low=line.intercept_low,
+            high=line.intercept_high,
+            df=line.df_den,
+            note=f"t interval, standard error {line.intercept_se:.3g}",
+        )
         df = f"{line.df_num}, {line.df_den}"
         yield _statistic(
             "calibration", "F", n, value=line.f, p=line.p, df=df, note="slope 1 and intercept 0"
@@ -288,7 +304,8 @@ def _ranks(tests: HypothesisTests) -> Iterator[Statistic]:
     if (rank := tests.spearman) is None:
         yield _untestable("rank", "spearman", tests.n)
     else:
-        note = f"analytic p {rank.p_analytic:.3g}"
+        # At a perfect order the analytic formula says 0, which no n cells can show.
+        note = "" if abs(rank.rho) > 1 - 1e-12 else f"analytic p {rank.p_analytic:.3g}"
         yield _statistic(
             "rank",
             "spearman",
@@ -301,7 +318,9 @@ def _ranks(tests: HypothesisTests) -> Iterator[Statistic]:
     if (tau := tests.kendall) is None:
         yield _untestable("rank", "kendall", tests.n)
     else:
-        yield _statistic("rank", "kendall", tests.n, value=tau.tau, p=tau.p_analytic)
+        yield _statistic(
+            "rank", "kendall", tests.n, value=tau.tau, p=tau.p_analytic, floor=tau.floor
+        )
 
 
 def _robust(tests: HypothesisTests) -> Iterator[Statistic]:

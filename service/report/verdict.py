@@ -8,7 +8,7 @@ import numpy as np
 
 from dashboard.numbers import count, percent
 from service.analysis.small_samples import median_interval, spearman_interval
-from service.answers.cell_tests import TestsAnswer
+from service.answers.cell_tests import Statistic, TestsAnswer
 from service.answers.reference import MORRIS_BITS, PAPER_BITS
 from service.report.content import CONVENTIONS, SuiteContent
 from service.report.laws import c_model, collapse_sentence
@@ -76,6 +76,16 @@ def _prediction(answer: TestsAnswer) -> Iterator[str]:
         yield f"Does the crossing predict the onset? Not shown: {number}."
 
 
+def _slope(answer: TestsAnswer) -> Statistic | None:
+    """The slope with the safest interval these cells carry; the OLS slope where none has any."""
+    names = ["slope, clustered", "slope, theil sen", "slope"]
+    if answer.n < LEAST_SLOPE:
+        names.remove("slope, theil sen")
+    found = [s for s in (statistic(answer, name) for name in names) if s is not None]
+    carried = (s for s in found if s.low is not None and s.high is not None)
+    return next(carried, found[-1] if found else None)
+
+
 def _calibration(answer: TestsAnswer) -> Iterator[str]:
     residuals = np.array([c.residual for c in answer.cells if c.residual is not None])
     if not len(residuals):
@@ -99,9 +109,7 @@ def _calibration(answer: TestsAnswer) -> Iterator[str]:
             f"The median residual is {signed(median)} dex, {percent(answer.level)} interval "
             f"{signed(interval.low)} to {signed(interval.high)}: {factor}, and {side}."
         )
-    slope = statistic(answer, "slope, clustered")
-    if slope is None and answer.n >= LEAST_SLOPE:
-        slope = statistic(answer, "slope, theil sen")
+    slope = _slope(answer)
     if slope is not None and slope.low is not None and slope.high is not None:
         told = "contains 1" if slope.low <= 1 <= slope.high else "excludes 1"
         yield (
@@ -109,12 +117,10 @@ def _calibration(answer: TestsAnswer) -> Iterator[str]:
             f"{real(slope.value, slope.low, slope.high)}: its interval {told}"
             f"{f' ({slope.note})' if slope.note else ''}."
         )
+    elif slope is None or slope.value is None:
+        yield "The slope is not testable with these cells."
     else:
-        slope = statistic(answer, "slope")
-        if slope is None or slope.value is None:
-            yield "The slope is not testable with these cells."
-        else:
-            yield f"The slope is {plain(slope.value)}; these cells cannot carry its interval."
+        yield f"The slope is {plain(slope.value)}; these cells cannot carry its interval."
     same = statistic(answer, "tost")
     if same is not None and same.p is not None:
         shown = "is shown" if same.p < ALPHA else "is not shown"

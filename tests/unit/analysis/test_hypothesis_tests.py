@@ -102,6 +102,18 @@ def test_permutation_p_has_its_floor() -> None:
     assert few.floor == 2 / math.factorial(4)
 
 
+def test_kendall_has_its_floor() -> None:
+    rng = np.random.default_rng(0)
+    x, y = np.arange(7.0), rng.permutation(np.arange(7.0))
+    found = kendall(x, y)
+    assert found is not None
+    assert found.floor == pytest.approx(2 / math.factorial(7))
+    assert found.p_analytic > found.floor
+    perfect = kendall(x, x)
+    assert perfect is not None
+    assert perfect.p_analytic == perfect.floor
+
+
 @given(st.permutations(range(8)))
 @settings(max_examples=20)
 def test_order_of_cells_changes_no_rank_statistic(order: list[int]) -> None:
@@ -145,6 +157,18 @@ def test_joint_f_agrees_with_statsmodels() -> None:
     reference = sm.OLS(y, sm.add_constant(x)).fit().f_test((np.eye(2), np.array([0.0, 1.0])))
     assert found.f == pytest.approx(float(reference.fvalue))
     assert found.p == pytest.approx(float(reference.pvalue))
+
+
+def test_the_lines_intervals_agree_with_statsmodels() -> None:
+    cells = frame()
+    x, y = np.log10(cells["p_cross"].to_numpy()), np.log10(cells["p_onset"].to_numpy())
+    found = line(x, y, level=0.9)
+    assert found is not None
+    fit = sm.OLS(y, sm.add_constant(x)).fit()
+    assert [found.intercept_se, found.slope_se] == pytest.approx(fit.bse.tolist())
+    (i_low, i_high), (s_low, s_high) = fit.conf_int(0.1).tolist()
+    assert (found.intercept_low, found.intercept_high) == pytest.approx((i_low, i_high))
+    assert (found.slope_low, found.slope_high) == pytest.approx((s_low, s_high))
 
 
 def test_wilcoxon_cannot_go_below_its_floor() -> None:

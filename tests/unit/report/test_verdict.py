@@ -109,6 +109,34 @@ def test_residuals_of_both_signs_show_no_offset() -> None:
     assert "no offset can be told" in first
 
 
+def slope(name: str, low: float | None, high: float | None) -> Statistic:
+    given = replace(rank(1.1, 1.0, 5), test="calibration", statistic=name, p=None, floor=None)
+    return replace(given, low=low, high=high)
+
+
+@pytest.mark.parametrize(
+    ("slopes", "words"),
+    [
+        ([slope("slope", 0.2, 2.0)], "1.1 [0.2, 2]: its interval contains 1"),
+        (
+            [slope("slope", 1.05, 1.2), slope("slope, clustered", 0.9, 1.3)],
+            "1.1 [0.9, 1.3]: its interval contains 1",
+        ),
+        (
+            [slope("slope", 1.05, 1.2), slope("slope, theil sen", None, 1.3)],
+            "1.1 [1.05, 1.2]: its interval excludes 1",
+        ),
+        ([slope("slope", None, None)], "these cells cannot carry its interval"),
+        ([], "The slope is not testable with these cells."),
+    ],
+)
+def test_the_slope_comes_with_the_safest_interval_there_is(
+    slopes: list[Statistic], words: str
+) -> None:
+    sentences = list(_calibration(answer(*slopes, residuals=(0.1, 0.0, 0.2, 0.1, 0.1, 0.1))))
+    assert words in sentences[1]
+
+
 def test_no_residual_is_not_a_verdict() -> None:
     assert list(_calibration(answer(residuals=(None, None)))) == [
         "Calibration is not testable: no cell has a residual."
