@@ -23,9 +23,6 @@ from service.answers.question import Convention, Question, put
 from service.answers.reading import primes_of, read_runs
 from service.answers.refusals import Unknown
 
-# Intervals of a table of many cells; /crossing of one cell resamples more.
-TABLE_RESAMPLES = 2_000
-
 
 @dataclass(frozen=True, kw_only=True)
 class CellRow:
@@ -185,7 +182,6 @@ def _analysed(cell: Cell, convention: Convention) -> AnalysedCell:
         grok_runs(cell, convention),
         method=convention.method,
         units=convention.units,
-        n_resamples=TABLE_RESAMPLES,
         level=convention.level,
         inherited=inherited,
     )
