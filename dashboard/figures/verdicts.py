@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
 from dashboard.figures.caption import Tone, axis_name
 from dashboard.numbers import count, p_value, people, scientific
 from service.analysis.published import PublishedTest
-from service.answers.cell_tests import Statistic, TestsAnswer
+from service.answers.cell_tests import NestedModel, Statistic, TestsAnswer
 from service.answers.reference import Reference
 
 ALPHA = 0.05
@@ -34,6 +34,9 @@ NAMES = {
     "kendall": "Kendall τ",
     "ccc": "Lin's concordance",
     "slope": "OLS slope",
+    "slope, clustered": "OLS slope, clustered errors",
+    "slope, theil sen": "Theil–Sen slope",
+    "slope, deming": "Deming slope",
     "intercept": "OLS intercept",
     "F": "joint F (slope 1, intercept 0)",
     "wilcoxon": "Wilcoxon signed rank",
@@ -56,6 +59,12 @@ MODELS = {
     "MP+ vs MP": "F: crossing beside the prime",
     "MK+ vs MK": "F: crossing beside K_mem",
 }
+PREDICTORS = {
+    "M1": "the crossing alone",
+    "MP": "the prime alone (log p)",
+    "MK": "the dataset's complexity alone (log K_mem)",
+    "M0": "a constant",
+}
 # Our name of a statistic -> the paper's row.
 PUBLISHED = {
     "spearman": "spearman",
@@ -75,9 +84,12 @@ PUBLISHED = {
 def table(answer: TestsAnswer, reference: Reference | None) -> list[Row]:
     """Every test with its verdict, question by question."""
     printed: Mapping[str, PublishedTest] = {} if reference is None else reference.tests
-    order = list(GROUPS)
-    rows = sorted(answer.pooled, key=lambda s: order.index(s.test) if s.test in order else 99)
-    return [row(statistic, printed) for statistic in rows]
+    rows = [row(statistic, printed) for statistic in answer.pooled]
+    order = list(GROUPS.values())
+    return sorted(
+        rows + left_out(answer.models),
+        key=lambda r: order.index(r["group"]) if r["group"] in order else len(order),
+    )
 
 
 def row(statistic: Statistic, printed: Mapping[str, PublishedTest]) -> Row:
@@ -95,12 +107,54 @@ def row(statistic: Statistic, printed: Mapping[str, PublishedTest]) -> Row:
     }
 
 
+def left_out(models: Sequence[NestedModel]) -> list[Row]:
+    """The error of predicting each onset from the other cells: by the crossing, by its rivals."""
+    errors = {m.name: m.loo_rmse for m in models if m.loo_rmse is not None}
+    if "M1" not in errors:
+        return []
+    rows: list[Row] = []
+    for name, what in PREDICTORS.items():
+        if name not in errors:
+            continue
+        words, tone = _left_out_verdict(name, errors)
+        rows.append(
+            {
+                "group": GROUPS["sufficiency"],
+                "name": f"leave-one-out error, {what}",
+                "value": f"{errors[name]:.3g} dex",
+                "p": p_value(None),
+                "n": next(m.n for m in models if m.name == name),
+                "verdict": words,
+                "tone": tone,
+                "note": "each onset predicted from the other cells" if name == "M1" else "",
+                "paper": "",
+            }
+        )
+    return rows
+
+
+def _left_out_verdict(name: str, errors: Mapping[str, float]) -> tuple[str, Tone]:
+    own = errors["M1"]
+    if name == "M1":
+        rivals = [m for m in PREDICTORS if m in errors and m != "M1"]
+        better = [PREDICTORS[m] for m in rivals if errors[m] <= own]
+        if better:
+            return f"Predicts no better than {' or '.join(better)}.", "warn"
+        return "The smallest error of those compared.", "good"
+    both = f"({errors[name]:.3g} against {own:.3g})"
+    if errors[name] <= own:
+        return f"Predicts at least as well as the crossing {both}.", "warn"
+    return f"Predicts worse than the crossing {both}.", "good"
+
+
 def _name(statistic: Statistic) -> str:
     if statistic.test == "robustness":
         what, _, axis = statistic.statistic.partition(" on ")
         return f"{what} on {axis_name(axis)}"
     if statistic.test == "sufficiency":
         return MODELS.get(statistic.statistic.removeprefix("F "), statistic.statistic)
+    if statistic.statistic in NAMES:
+        return NAMES[statistic.statistic]
     head, _, tail = statistic.statistic.partition(", ")
     return NAMES.get(head, head) + (f", {tail}" if tail else "")
 

@@ -129,14 +129,15 @@ def _within(content: SuiteContent, chosen: tuple[str, str], answer: TestsAnswer)
         name=f"{content.name}-within-{chosen[0]}-{chosen[1]}",
         caption=f"{content.name}: residuals over the primes of each setting, "
         f"{convention_text(*chosen)}. Standard deviation ≤ 0.065 dex is strong, ≤ 0.11 moderate, "
-        "above weak; two cells or fewer are under-resolved.",
+        "above weak; two cells or fewer are under-resolved. The verdict is on the spread alone: a "
+        "strong row may lie far from zero.",
         header=(
             "setting",
             "cells",
             "median residual",
             "std",
             "ρ",
-            "verdict",
+            "verdict (spread)",
             f"{column}: median, std, verdict",
             "cells lost",
         ),

@@ -161,8 +161,9 @@ def _within(answer: TestsAnswer) -> Iterator[str]:
         else:
             driven = f", driven by p = {row.driver_prime}" if row.driver_prime else ""
             yield (
-                f"Within {name}: {row.verdict} (residuals {signed(row.median_residual)} ± "
-                f"{plain(row.std)} dex over {count(row.n, 'prime')}{driven})."
+                f"Within {name}: {row.verdict} by spread (residuals "
+                f"{signed(row.median_residual)} ± {plain(row.std)} dex over "
+                f"{count(row.n, 'prime')}{driven})."
             )
 
 

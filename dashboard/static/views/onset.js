@@ -80,7 +80,7 @@ export function view() {
     within.hidden = !meta.settings.length;
     within.replaceChildren(
       el("h2", { id: "within-title" }, "Within each setting"),
-      table("Residuals within each setting", ["Setting", "Cells", "Median residual", "Standard deviation", "Verdict", ...paper],
+      table("Residuals within each setting", ["Setting", "Cells", "Median residual", "Standard deviation", "Verdict (spread)", ...paper],
         meta.settings.map((row) => [
           row.setting, row.n, row.median, row.std, el("span", { class: `badge ${TONES[row.verdict] ?? ""}` }, row.verdict),
           ...(meta.paper ? [row.paper] : []),

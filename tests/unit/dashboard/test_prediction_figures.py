@@ -10,9 +10,9 @@ import plotly.graph_objects as go
 import pytest
 
 from dashboard.figures.prediction import prediction_figure, residual_figure
-from dashboard.figures.verdicts import verdict
+from dashboard.figures.verdicts import row, verdict
 from service.analysis.published import published_settings, published_tests
-from service.answers.cell_tests import CellRow, SettingRow, Statistic, TestsAnswer
+from service.answers.cell_tests import CellRow, NestedModel, SettingRow, Statistic, TestsAnswer
 from service.answers.making import ByKind, Thresholds
 from service.answers.reference import Reference
 
@@ -196,6 +196,51 @@ def test_printed_residuals_stand_against_the_prime_only(answer: TestsAnswer) -> 
 def test_questions_are_in_the_order_of_the_argument(answer: TestsAnswer) -> None:
     rows = prediction_figure(answer)["layout"]["meta"]["tests"]
     assert [row["name"] for row in rows] == ["Spearman ρ", "OLS slope", "slope on weight decay"]
+
+
+def model(name: str, error: float | None) -> NestedModel:
+    return NestedModel(
+        name=name,
+        predictors=(),
+        dropped=(),
+        n=7,
+        r_squared=None,
+        r_squared_adjusted=None,
+        aicc=None,
+        loo_rmse=error,
+        largest_vif=None,
+        collinear=False,
+    )
+
+
+def test_left_out_cells_compare_the_crossing_with_its_rivals(answer: TestsAnswer) -> None:
+    models = (model("M0", 0.12), model("M1", 0.054), model("MP", 0.044), model("M3", 0.05))
+    given = replace(answer, models=models)
+    rows = prediction_figure(given)["layout"]["meta"]["tests"]
+    # With the other tests of what the crossing carries, before those of single settings.
+    assert rows[-1]["name"] == "slope on weight decay"
+    own, prime, constant = rows[-4:-1]
+    assert own["name"] == "leave-one-out error, the crossing alone"
+    assert (own["value"], own["n"], own["tone"]) == ("0.054 dex", 7, "warn")
+    assert own["verdict"] == "Predicts no better than the prime alone (log p)."
+    assert prime["verdict"] == "Predicts at least as well as the crossing (0.044 against 0.054)."
+    assert constant["verdict"] == "Predicts worse than the crossing (0.12 against 0.054)."
+    assert prediction_figure(replace(answer, models=models[:1]))["layout"]["meta"]["tests"] == [
+        row for row in rows if not row["name"].startswith("leave-one-out")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("slope", "OLS slope"),
+        ("slope, clustered", "OLS slope, clustered errors"),
+        ("slope, theil sen", "Theil–Sen slope"),
+        ("slope, deming", "Deming slope"),
+    ],
+)
+def test_every_slope_is_called_by_its_estimator(name: str, shown: str) -> None:
+    assert row(statistic("calibration", name), {})["name"] == shown
 
 
 def test_notes_on_the_regressions_stand_with_the_tests(answer: TestsAnswer) -> None:
