@@ -14,7 +14,7 @@ from dashboard.figures.theme import (
     span,
     width_colour,
 )
-from dashboard.numbers import count, interval, people, percent
+from dashboard.numbers import count, people, percent
 from service.answers.capacity import CapacityAnswer, CapacityFit, WidthCapacity
 
 FLAGS = {
@@ -171,7 +171,10 @@ def fit_summary(answer: CapacityAnswer) -> str:
 
 def _readings(answer: CapacityAnswer) -> list[Reading]:
     c = answer.c_model
-    bounds = f"{percent(c.level)} CI {interval(c.low, c.high)} · " if c.level is not None else ""
+    bounds = ""
+    if c.level is not None and c.low is not None and c.high is not None:
+        how = " (t, three widths)" if c.interval == "t" else ""
+        bounds = f"{percent(c.level)} CI {_ends(f'{c.low:.3g}', f'{c.high:.3g}')}{how} · "
     found: list[Reading] = [
         {
             "term": "C_model",
@@ -186,7 +189,7 @@ def _readings(answer: CapacityAnswer) -> list[Reading]:
             {
                 "term": "fit",
                 "value": f"R² {r2}",
-                "detail": f"intercept {people(answer.fit.intercept)} bits over "
+                "detail": f"intercept {_intercept(answer.fit)} bits over "
                 f"{count(answer.fit.widths, 'width')}",
                 "role": "ink",
             }
@@ -203,6 +206,18 @@ def _readings(answer: CapacityAnswer) -> list[Reading]:
             }
         )
     return found
+
+
+def _intercept(fit: CapacityFit) -> str:
+    text = people(fit.intercept)
+    if fit.intercept_low is None or fit.intercept_high is None:
+        return text
+    return f"{text} ({_ends(people(fit.intercept_low), people(fit.intercept_high))})"
+
+
+def _ends(low: str, high: str) -> str:
+    """A slope or an intercept may be negative, so its interval is no dash between two sizes."""
+    return f"{low} to {high}".replace("-", "−")
 
 
 def _meta(answer: CapacityAnswer, title: str, summary: str) -> Meta:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -16,10 +16,12 @@ PAPER_C_MODEL = 2.16  # bits per parameter, as the paper prints it
 SAG = 0.05  # a curve that ends this share below its maximum is sagging
 
 SOFTNESS = 0.01  # residuals beyond this share of the curve's height count linearly
+FEW_WIDTHS = 3  # too few to resample: their line has one degree of freedom, and a t interval
 GRID = 33  # points per side of the search grid
 ZOOMS = 8  # each narrows it eightfold
 
 Source = Literal["fitted", "matched_suite", "paper"]
+IntervalKind = Literal["bootstrap", "t"]  # widths resampled, or least squares with few widths
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class BitsPerParameter:
     low: float | None = None
     high: float | None = None
     detail: str = ""
+    interval: IntervalKind | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +60,10 @@ class Plateau:
 
 @dataclass(frozen=True, eq=False)
 class Capacity:
-    """Cap against P: Cap ≈ C_model·P + intercept by least squares, over the plateaus used."""
+    """Cap against P: Cap ≈ C_model·P + intercept by least squares, over the plateaus used.
+
+    `interval` says how the limits of slope and intercept came about; None: there are none.
+    """
 
     method: Method
     plateaus: tuple[Plateau, ...]
@@ -66,6 +72,7 @@ class Capacity:
     intercept: float | None
     intercept_low: float | None
     intercept_high: float | None
+    interval: IntervalKind | None
     r2: float | None
     level: float
     n_resamples: int
@@ -85,7 +92,7 @@ def choose_c_model(
         return fitted.c_model
     if matched is not None and matched.c_model is not None:
         own = matched.c_model
-        return BitsPerParameter(own.value, "matched_suite", own.low, own.high, matched_name)
+        return replace(own, source="matched_suite", detail=matched_name)
     return BitsPerParameter(PAPER_C_MODEL, "paper", detail="no fit exists")
 
 
@@ -115,9 +122,18 @@ def capacity(
     caps = np.array([p.capacity for p in used])
     missing = int(sum(runs.missing.values()))
     if len(np.unique(params)) < 2:
-        return Capacity(chosen, plateaus, (), None, None, None, None, None, level, 0, missing)
+        return Capacity(chosen, plateaus, (), None, None, None, None, None, None, level, 0, missing)
     line = stats.linregress(params, caps)
+    kind: IntervalKind | None = None
     low, high = _line_bootstrap(params, caps, level, n_resamples, seed)
+    if low[0] is not None:
+        kind = "bootstrap"
+    elif len(params) == FEW_WIDTHS:
+        kind = "t"
+        reach = float(stdtrit(len(params) - 2, 0.5 + level / 2))
+        slope_half, intercept_half = reach * line.stderr, reach * line.intercept_stderr
+        low = (float(line.slope - slope_half), float(line.intercept - intercept_half))
+        high = (float(line.slope + slope_half), float(line.intercept + intercept_half))
     all_saturated = len(saturated) == len(plateaus)
     return Capacity(
         method=chosen,
@@ -129,13 +145,15 @@ def capacity(
             low[0],
             high[0],
             detail="" if all_saturated else "some widths never saturated",
+            interval=kind,
         ),
         intercept=float(line.intercept),
         intercept_low=low[1],
         intercept_high=high[1],
+        interval=kind,
         r2=float(line.rvalue**2),
         level=level,
-        n_resamples=n_resamples if low[0] is not None else 0,
+        n_resamples=n_resamples if kind == "bootstrap" else 0,
         missing=missing,
     )
 

@@ -147,6 +147,7 @@ def _said(
         low=finite(chosen.low),
         high=finite(chosen.high),
         level=level_of.level if level_of is not None and chosen.low is not None else None,
+        interval=chosen.interval,
         source=chosen.source,
         suite=None if published else name,
         note=chosen.detail,

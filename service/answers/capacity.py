@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 import pandas as pd
 from pydantic import Field
@@ -57,7 +57,13 @@ class CapacityFit:
     low: float | None
     high: float | None
     level: float
+    interval: Annotated[
+        Literal["bootstrap", "t"] | None,
+        Field(description="over resampled widths, or least squares' with three; null: none"),
+    ]
     intercept: float
+    intercept_low: float | None
+    intercept_high: float | None
     r_squared: float | None
     widths: int
 
@@ -183,7 +189,10 @@ def _fit(found: Capacity) -> CapacityFit | None:
         low=finite(found.c_model.low),
         high=finite(found.c_model.high),
         level=found.level,
+        interval=found.interval,
         intercept=found.intercept,
+        intercept_low=finite(found.intercept_low),
+        intercept_high=finite(found.intercept_high),
         r_squared=finite(found.r2),
         widths=len(found.used),
     )

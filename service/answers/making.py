@@ -76,6 +76,10 @@ class BitsPerParameter:
     low: float | None
     high: float | None
     level: float | None
+    interval: Annotated[
+        Literal["bootstrap", "t"] | None,
+        Field(description="over resampled widths, or least squares' with three; null: none"),
+    ]
     source: Literal["fitted", "matched_suite", "paper"]
     suite: Annotated[str | None, Field(description="whose capacity runs; null: the paper's")]
     note: str

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dashboard.numbers import EN_DASH
 from service.report.content import CONVENTIONS, SuiteContent
 from service.report.document import Block, Table
-from service.report.laws import c_model
+from service.report.laws import c_model, c_model_text
 from service.report.scope import cost
 from service.report.testing import HEADLINES, headline
 from service.report.words import estimate, real, setting_or, signed
@@ -47,9 +47,7 @@ def _constants(contents: Sequence[SuiteContent]) -> Table:
                     content.name,
                     setting_or(part.setting, "all cells"),
                     str(content.record.spec.get("positions", EN_DASH)),
-                    EN_DASH
-                    if bits is None
-                    else f"{real(bits.value, bits.low, bits.high)} ({bits.source})",
+                    EN_DASH if bits is None else f"{c_model_text(bits)} ({bits.source})",
                     EN_DASH if law is None else real(law.a, law.a_low, law.a_high),
                     best or EN_DASH,
                     cost(content.training).removeprefix("Cost: ").rstrip("."),

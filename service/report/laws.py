@@ -8,7 +8,7 @@ from service.answers.making import BitsPerParameter
 from service.answers.reference import MORRIS_BITS, PAPER_BITS
 from service.report.content import SettingContent, SuiteContent
 from service.report.document import Block, Paragraph, Table
-from service.report.words import plain, probability, real, setting_or, signed, source, whole
+from service.report.words import estimate, plain, probability, real, setting_or, signed, source
 
 FORMS = {
     "exponential": "b·exp(a·f)",
@@ -20,6 +20,12 @@ FORMS = {
 def c_model(content: SuiteContent, part: SettingContent) -> BitsPerParameter | None:
     """C_model as the cells of the setting use it in the suite's own convention."""
     return part.c_model.get(content.main[0])
+
+
+def c_model_text(bits: BitsPerParameter) -> str:
+    """The value with its interval, and how that came about where it is not by resampling."""
+    how = " (t)" if bits.interval == "t" else ""
+    return real(bits.value, bits.low, bits.high) + how
 
 
 def capacity_blocks(content: SuiteContent) -> list[Block]:
@@ -36,9 +42,11 @@ def capacity_blocks(content: SuiteContent) -> list[Block]:
         rows.append(
             (
                 name,
-                EN_DASH if bits is None else real(bits.value, bits.low, bits.high),
+                EN_DASH if bits is None else c_model_text(bits),
                 EN_DASH if bits is None else source(bits),
-                EN_DASH if fit is None else whole(fit.intercept),
+                EN_DASH
+                if fit is None
+                else estimate(fit.intercept, fit.intercept_low, fit.intercept_high),
                 EN_DASH if fit is None else plain(fit.r_squared, 4),
                 EN_DASH if fit is None else str(fit.widths),
             )
@@ -55,7 +63,8 @@ def capacity_blocks(content: SuiteContent) -> list[Block]:
     table = Table(
         name=f"{content.name}-capacity",
         caption=f"{content.name}: C_model, bits per parameter: the slope of capacity against P, "
-        "with its bootstrap interval.",
+        "with its interval over resampled widths; with three widths it is least squares' own, a t "
+        "interval with one degree of freedom.",
         header=("setting", "C_model", "source", "intercept, bits", "R²", "widths"),
         rows=tuple(rows),
         numeric=frozenset({1, 3, 4, 5}),

@@ -11,7 +11,7 @@ from service.analysis.small_samples import median_interval, spearman_interval
 from service.answers.cell_tests import Statistic, TestsAnswer
 from service.answers.reference import MORRIS_BITS, PAPER_BITS
 from service.report.content import CONVENTIONS, SuiteContent
-from service.report.laws import c_model, collapse_sentence
+from service.report.laws import c_model, c_model_text, collapse_sentence
 from service.report.words import (
     convention_text,
     plain,
@@ -226,7 +226,7 @@ def _capacity(content: SuiteContent) -> Iterator[str]:
         if bits.source == "paper":
             yield f"C_model{where} is not measured; the paper's {PAPER_BITS:g} is used."
             continue
-        text = real(bits.value, bits.low, bits.high)
+        text = c_model_text(bits)
         said = []
         if bits.low is not None and bits.high is not None:
             for value, whose in ((PAPER_BITS, "the paper's"), (MORRIS_BITS, "Morris et al.'s")):

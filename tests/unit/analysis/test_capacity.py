@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import statsmodels.api as sm
 
 from service.analysis.capacity import (
     PAPER_C_MODEL,
@@ -84,6 +85,34 @@ def test_one_width_has_no_line() -> None:
     keep = runs.width == 10
     one = CapacityRuns(runs.width[keep], runs.params[keep], runs.n[keep], runs.bits[keep], 115)
     assert capacity(one).c_model is None
+
+
+def test_three_widths_have_least_squares_own_interval() -> None:
+    """Too few to resample; one degree of freedom, so it is wide and says what it is."""
+    runs = hinge_runs(noise=0.01)
+    keep = runs.width <= 14
+    few = CapacityRuns(runs.width[keep], runs.params[keep], runs.n[keep], runs.bits[keep], 115)
+    found = capacity(few)
+    assert found.c_model is not None
+    assert found.used == (10, 12, 14)
+    assert (found.interval, found.c_model.interval, found.n_resamples) == ("t", "t", 0)
+    params = np.array([p.params for p in found.plateaus])
+    caps = np.array([p.capacity for p in found.plateaus])
+    fit = sm.OLS(caps, sm.add_constant(params)).fit()
+    (i_low, i_high), (s_low, s_high) = fit.conf_int(0.05).tolist()
+    assert (found.c_model.low, found.c_model.high) == pytest.approx((s_low, s_high))
+    assert (found.intercept_low, found.intercept_high) == pytest.approx((i_low, i_high))
+    assert choose_c_model(None, found, "other").interval == "t"
+
+
+@pytest.mark.parametrize(("largest", "kind"), [(12, None), (14, "t"), (16, "bootstrap")])
+def test_the_number_of_widths_decides_the_interval(largest: int, kind: str | None) -> None:
+    runs = hinge_runs(noise=0.01)
+    keep = runs.width <= largest
+    few = CapacityRuns(runs.width[keep], runs.params[keep], runs.n[keep], runs.bits[keep], 115)
+    found = capacity(few, n_resamples=200)
+    assert found.interval == kind
+    assert (found.intercept_low is None) == (kind is None)
 
 
 def test_source_of_c_is_the_fit_then_a_matched_suite_then_the_paper() -> None:

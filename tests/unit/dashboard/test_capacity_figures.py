@@ -51,7 +51,16 @@ def answer() -> CapacityAnswer:
         vocabulary=115,
         widths=(width_capacity(10), width_capacity(14), width_capacity(20, "not_saturated")),
         fit=CapacityFit(
-            slope=2.16, low=2.1, high=2.2, level=0.95, intercept=40.0, r_squared=0.999, widths=3
+            slope=2.16,
+            low=2.1,
+            high=2.2,
+            level=0.95,
+            interval="t",
+            intercept=40.0,
+            intercept_low=-20.0,
+            intercept_high=100.0,
+            r_squared=0.999,
+            widths=3,
         ),
         c_model=C_MODEL,
         p_mem=(PrimeThreshold(prime=113, n_train=6328, k_mem=43318.0, p_mem=20055.0),),
@@ -88,6 +97,16 @@ def test_a_width_that_never_filled_is_open_and_named(answer: CapacityAnswer) -> 
     figure = capacity_fit_figure(answer)
     assert figure["data"][1]["marker"]["symbol"] == ["circle", "circle", "circle-open"]
     assert any("d = 20: never filled" in n["text"] for n in figure["layout"]["meta"]["notes"])
+
+
+def test_an_interval_of_three_widths_is_called_what_it_is(answer: CapacityAnswer) -> None:
+    c_model = replace(C_MODEL, low=-0.4, high=4.7, level=0.95, interval="t", source="fitted")
+    readings = capacity_fit_figure(replace(answer, c_model=c_model))["layout"]["meta"]["readings"]
+    assert "95 % CI −0.4 to 4.7 (t, three widths)" in readings[0]["detail"]
+    assert "intercept 40 (−20 to 100) bits over 3 widths" in readings[1]["detail"]
+    resampled = replace(c_model, low=2.1, high=2.2, interval="bootstrap")
+    readings = capacity_fit_figure(replace(answer, c_model=resampled))["layout"]["meta"]["readings"]
+    assert "95 % CI 2.1 to 2.2 · " in readings[0]["detail"]
 
 
 def test_missing_runs_make_it_partial(answer: CapacityAnswer) -> None:
