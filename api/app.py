@@ -7,15 +7,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 
 from api import problems
 from api.cache import AnswerCache
 from api.database import Database
 from api.events import EventHub
 from api.examples import show_examples
+from api.head import HeadLikeGet
 from api.limits import BoundedRequests, HeavyWork, Limits
 from api.observing import Observed
+from api.once import given_once
 from api.routes import ROUTERS
 from api.routes.suites import Summaries
 from api.sweeps import Sweeps
@@ -69,6 +71,7 @@ def create_app(settings: Settings | None = None, limits: Limits | None = None) -
         redoc_url=None,
         lifespan=lifespan,
         responses=ERRORS,
+        dependencies=[Depends(given_once)],
         generate_unique_id_function=lambda route: route.name,
     )
     app.state.settings = settings
@@ -83,6 +86,7 @@ def create_app(settings: Settings | None = None, limits: Limits | None = None) -
     for router in ROUTERS:
         app.include_router(router)
     app.add_middleware(BoundedRequests, limits=limits)
+    app.add_middleware(HeadLikeGet)
     app.add_middleware(Observed)
     show_examples(app)
     return app

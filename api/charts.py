@@ -20,6 +20,8 @@ from dashboard.figures.memorisation import (
     memorisation_fraction_figure,
 )
 from dashboard.figures.prediction import prediction_figure, residual_figure
+from dashboard.figures.regimes import regimes_figure
+from dashboard.figures.speeds import speeds_figure
 from service.answers.asking import ask
 from service.answers.bits import cell_bits
 from service.answers.capacity import capacity
@@ -32,8 +34,8 @@ from service.answers.law import law
 from service.answers.question import Question, put
 from service.answers.reading import read_suite
 from service.answers.reference import suite_reference
-from service.answers.regimes import regimes_of
-from service.answers.speeds import speeds_of
+from service.answers.regimes import regimes, regimes_of
+from service.answers.speeds import speeds, speeds_of
 from service.spec import Kind
 
 Figure = dict[str, Any]
@@ -47,6 +49,12 @@ ChartName = Literal[
     "residual",
     "curves",
     "coverage",
+    # Every question has a chart of its own name.
+    "crossing",
+    "law",
+    "regimes",
+    "speeds",
+    "tests",
 ]
 
 MAX_CURVES = 60
@@ -88,6 +96,18 @@ def _delay(connection: Connection, question: Question, _query: ChartQuery) -> Fi
     )
 
 
+def _speeds(connection: Connection, question: Question, _query: ChartQuery) -> Figure:
+    return speeds_figure(speeds(connection, question))
+
+
+def _regimes(connection: Connection, question: Question, _query: ChartQuery) -> Figure:
+    return regimes_figure(regimes(connection, question))
+
+
+def _memorisation(connection: Connection, question: Question, query: ChartQuery) -> Figure:
+    return memorisation_fraction_figure(law(connection, question, fraction_window(query)))
+
+
 def _onset(connection: Connection, question: Question, _query: ChartQuery) -> Figure:
     answer = cell_tests(connection, question)
     suite = read_suite(connection, answer.suite)
@@ -122,9 +142,7 @@ CHARTS: dict[str, Chart] = {
     "delay": Chart(_delay),
     "capacity": Chart(lambda c, q, _: capacity_curves_figure(capacity(c, q))),
     "capacity_fit": Chart(lambda c, q, _: capacity_fit_figure(capacity(c, q))),
-    "memorisation": Chart(
-        lambda c, q, asked: memorisation_fraction_figure(law(c, q, fraction_window(asked)))
-    ),
+    "memorisation": Chart(_memorisation),
     "memorisation_inverse": Chart(
         lambda c, q, asked: memorisation_capacity_figure(law(c, q, fraction_window(asked)))
     ),
@@ -132,4 +150,9 @@ CHARTS: dict[str, Chart] = {
     "residual": Chart(_residual),
     "curves": Chart(_curves, by_revision=False),
     "coverage": Chart(_coverage, by_revision=False),
+    "crossing": Chart(_delay),
+    "law": Chart(_memorisation),
+    "regimes": Chart(_regimes),
+    "speeds": Chart(_speeds),
+    "tests": Chart(_onset),
 }

@@ -16,6 +16,7 @@ from sqlalchemy.exc import DataError, DBAPIError
 from sqlalchemy.exc import TimeoutError as NoConnectionFree
 from starlette.exceptions import HTTPException
 
+from api.parameters import body_fields, query_fields
 from service.answers.refusals import Ambiguous, NotEnough, Refusal, Unknown
 from service.errors import (
     AnalysisError,
@@ -164,8 +165,10 @@ def _validation(request: Request, error: RequestValidationError) -> JSONResponse
     accepted = context.get("expected")
     message = first["msg"]
     if first["type"] == "extra_forbidden":
-        accepted = sorted(_query_names(request))
-        message = "no such parameter"
+        in_body = first["loc"][0] == "body"
+        known = body_fields(request, first["loc"][1:-1]) if in_body else query_fields(request)
+        accepted = sorted(known)
+        message = "no such field" if in_body else "no such parameter"
     return document(
         request,
         ApiError(
@@ -176,14 +179,6 @@ def _validation(request: Request, error: RequestValidationError) -> JSONResponse
             accepted=accepted if accepted is not None else message,
         ),
     )
-
-
-def _query_names(request: Request) -> set[str]:
-    """Names of the query parameters of the route that was asked."""
-    route = request.scope.get("route")
-    path = getattr(route, "path", "")
-    described = request.app.openapi()["paths"].get(path, {}).get(request.method.lower(), {})
-    return {p["name"] for p in described.get("parameters", []) if p["in"] == "query"}
 
 
 def install(app: FastAPI) -> None:
@@ -208,7 +203,10 @@ def install(app: FastAPI) -> None:
             404: f"there is no {request.url.path}; see /docs",
             405: f"{request.method} is not offered here",
         }.get(error.status_code, str(error.detail))
-        return document(request, ApiError(error.status_code, detail, headers=error.headers or {}))
+        headers = dict(error.headers or {})
+        if "GET" in headers.get("Allow", ""):
+            headers["Allow"] += ", HEAD"
+        return document(request, ApiError(error.status_code, detail, headers=headers))
 
     async def on_validation(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RequestValidationError)

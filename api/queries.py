@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from api.examples import PRIMES, SUITES
 from service.answers.making import Clock, Labels, Method, Units
 from service.answers.question import DEFAULT_LEVEL, Question
 from service.answers.refusals import Refusal
@@ -75,10 +76,14 @@ class AnswerQuery(SettingQuery):
     """Which cell is asked about, and by which convention."""
 
     prime: Annotated[int, Field(ge=2, le=MAX_PRIME)] | None = Field(
-        None, description="p (120 for S5); may be left out where the suite has only one"
+        None,
+        description="p (120 for S5); may be left out where the suite has only one",
+        examples=PRIMES,
     )
     suite: SuiteName | None = Field(
-        None, description="default: GROKTIME_DEFAULT_SUITE, else the newest that has the prime"
+        None,
+        description="default: GROKTIME_DEFAULT_SUITE, else the newest that has the prime",
+        examples=SUITES,
     )
     labels: Labels | None = Field(None, description="labels of the speed runs")
     method: Method | None = Field(None, description="default: the suite's, else robust")

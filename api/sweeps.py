@@ -16,12 +16,14 @@ from api.database import Database
 from api.problems import ApiError
 from db.engine import connect, database_url
 from db.sweeps import SweepRow, SweepState, get_sweep, list_sweeps
-from service.errors import SweepError
+from service.errors import InputError, SweepError
 from service.settings import Settings
 from service.spec import MAX_PRIME, MAX_WIDTH, Kind
+from service.suites import load_suite, shipped_suites
+from service.suites.loader import RELEASED
 from service.sweep.job import SweepOptions
 from service.sweep.noting import note, submit_noted
-from service.sweep.selection import Selection
+from service.sweep.selection import NotInSuite, Selection
 from service.sweep.submit import JobState, job_log, job_state, job_states, stop_job
 
 log = logging.getLogger("api.sweeps")
@@ -126,7 +128,8 @@ class Sweeps:
         self._address = settings.ray_jobs_address
 
     def start(self, asked: SweepRequest, by: str) -> Sweep:
-        """Note the sweep and submit it; an unknown suite is refused with those there are."""
+        """Note the sweep and submit it; one that would train nothing is refused and not noted."""
+        _refuse_nothing(asked)
         with self._writing() as engine:
             number, job = submit_noted(
                 engine, asked.suite, asked.options(), self._settings, self._address, by=by
@@ -189,6 +192,37 @@ class Sweeps:
         except SweepError as absent:
             log.warning("states of sweeps are the last ones known: %s", absent)
             return {}
+
+
+def _refuse_nothing(asked: SweepRequest) -> None:
+    """Refuse a suite that is not there, and filters that none of its runs passes."""
+    names = sorted(n + ending for n in shipped_suites() for ending in ("", RELEASED))
+    if asked.suite not in names:
+        raise ApiError(
+            422,
+            f"suite: {asked.suite} does not exist",
+            parameter="suite",
+            value=asked.suite,
+            accepted=names,
+        )
+    try:
+        asked.options().selection.chosen(load_suite(asked.suite).runs())
+    except NotInSuite as absent:
+        raise ApiError(
+            422,
+            f"filters.{absent.name}: {asked.suite} has no run with {absent.value}",
+            parameter=f"filters.{absent.name}",
+            value=absent.value,
+            accepted=absent.known,
+        ) from None
+    except InputError:
+        raise ApiError(
+            422,
+            f"filters: no run of {asked.suite} passes all of them",
+            parameter="filters",
+            value=asked.filters.model_dump(exclude_defaults=True),
+            accepted="values that a run has together",
+        ) from None
 
 
 def _shown(row: SweepRow, live: dict[str, JobState]) -> Sweep:

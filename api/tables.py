@@ -9,15 +9,16 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from db.forecasts import ForecastRow
-from service.answers.capacity import CapacityAnswer
+from service.answers.capacity import CapacityAnswer, CapacityFit, CapacityPoint, WidthCapacity
 from service.answers.cell_tests import TestsAnswer
 from service.answers.coverage import CoverageAnswer
 from service.answers.crossing import CrossingAnswer
 from service.answers.delay import DelayAnswer
-from service.answers.law import LawAnswer
-from service.answers.onset import OnsetAnswer
+from service.answers.law import CollapseTest, Fit, GeneralisationFit, LawAnswer
+from service.answers.making import BitsPerParameter
+from service.answers.onset import OnsetAnswer, OnsetEstimate, OnsetPoint
 from service.answers.regimes import RegimesAnswer
-from service.answers.speeds import SpeedsAnswer
+from service.answers.speeds import SeedSpeed, SpeedsAnswer
 
 Row = dict[str, Any]
 
@@ -58,49 +59,108 @@ def as_csv(rows: Sequence[Row], columns: Sequence[str] = ()) -> bytes:
 
 
 def _head(answer: Any) -> Row:
-    """Columns that every row of a cell's table begins with."""
-    names = ("suite", "revision", "prime", "setting", "method", "clock", "units")
-    return flat({n: getattr(answer, n) for n in names if hasattr(answer, n)})
+    """Columns that every row of an answer's table begins with: which runs, which convention."""
+    names = ("suite", "revision", "prime", "setting", "method", "clock", "units", "level")
+    head = flat({n: getattr(answer, n) for n in names if hasattr(answer, n)})
+    for name in ("thresholds", "max_width", "labels", "analysis_version"):
+        # Answers about one cell keep them in their provenance.
+        holder = answer if hasattr(answer, name) else getattr(answer, "provenance", None)
+        if hasattr(holder, name):
+            head |= flat({name: getattr(holder, name)})
+    return head
+
+
+def _counts(answer: Any) -> Row:
+    """What the whole answer rests on; a point's own counts have the same names without `cell.`."""
+    names = ("seeds", "censored", "diverged", "untrained", "undetermined", "missing")
+    return flat({n: getattr(answer, n) for n in names if hasattr(answer, n)}, prefix="cell.")
+
+
+def _part(name: str, value: Any, kind: type) -> Row:
+    """One part of an answer as columns `name.field`, which are there without a value, too."""
+    if value is None:
+        return {f"{name}.{field.name}": None for field in fields(kind)}
+    return flat(value, prefix=f"{name}.")
+
+
+def _empty(kind: type, *, without: Sequence[str] = ()) -> Row:
+    """The columns of a record that does not exist."""
+    return {field.name: None for field in fields(kind) if field.name not in without}
 
 
 def crossing_rows(answer: CrossingAnswer) -> list[Row]:
-    return [flat(answer)]
+    """One row; roots and curves are lists, which only the JSON form has."""
+    return [_head(answer) | flat(answer, without=["roots", "curves"])]
 
 
 def onset_rows(answer: OnsetAnswer) -> list[Row]:
-    return [_head(answer) | flat(point) for point in answer.points]
+    """One row per width with the onset beside it; without a delay one row, with the onset alone."""
+    points = [flat(point) for point in answer.points] or [_empty(OnsetPoint)]
+    found = _part("p_onset", answer.p_onset, OnsetEstimate)
+    return [_head(answer) | point | found | _counts(answer) for point in points]
 
 
 def delay_rows(answer: DelayAnswer) -> list[Row]:
-    return [_head(answer) | flat(point) for point in answer.points]
+    return [_head(answer) | flat(point) | _counts(answer) for point in answer.points]
 
 
 def regimes_rows(answer: RegimesAnswer) -> list[Row]:
-    return [_head(answer) | flat(point) for point in answer.points]
+    return [_head(answer) | flat(point) | _counts(answer) for point in answer.points]
 
 
 def speeds_rows(answer: SpeedsAnswer) -> list[Row]:
-    """One row per run, with the centres of its width beside it."""
+    """One row per run with the centres of its width beside it.
+
+    A width without a finished run has one row, whose columns of the run are empty.
+    """
     head = _head(answer)
+    more = {"k_mem": answer.k_mem, "n_train": answer.n_train, "p_mem": answer.p_mem}
+    more |= _part("c_model", answer.c_model, BitsPerParameter) | _counts(answer)
     return [
-        head | {"speed": name} | flat(point) | flat(value)
+        head | {"speed": name} | flat(point, without=["values"]) | _run_columns(value) | more
         for name, points in (("t_mem", answer.t_mem), ("t_gen", answer.t_gen))
         for point in points
-        for value in point.values
+        for value in point.values or (None,)
     ]
+
+
+def _run_columns(value: SeedSpeed | None) -> Row:
+    """A run's own columns; its `diverged` must not hide how many seeds of the width did."""
+    row = _empty(SeedSpeed) if value is None else flat(value)
+    row["run_diverged"] = row.pop("diverged")
+    return row
 
 
 def capacity_rows(answer: CapacityAnswer) -> list[Row]:
+    """One row per run with the plateau of its width, the fit and C_model beside it."""
     head = _head(answer)
-    return [
-        head | flat(width, without=["points"]) | flat(point)
+    more = _part("fit", answer.fit, CapacityFit)
+    more |= _part("c_model", answer.c_model, BitsPerParameter) | _counts(answer)
+    rows = [
+        flat(width, without=["points"]) | (_empty(CapacityPoint) if point is None else flat(point))
         for width in answer.widths
-        for point in width.points
+        for point in width.points or (None,)
     ]
+    none = _empty(WidthCapacity, without=["points"]) | _empty(CapacityPoint)
+    return [head | row | more for row in rows or [none]]
 
 
 def law_rows(answer: LawAnswer) -> list[Row]:
-    return [_head(answer) | flat(point) for point in answer.points]
+    """One row per width and prime with the fits beside it: its prime's, all primes', the rivals."""
+    head = _head(answer)
+    low, high = answer.window
+    more = {"window.low": low, "window.high": high}
+    more |= _part("c_model", answer.c_model, BitsPerParameter)
+    more |= _part("pooled", answer.pooled, Fit)
+    for fit in answer.rivals:
+        more |= _part(f"rivals.{fit.form}", fit, Fit)
+    more |= _part("collapse", answer.collapse, CollapseTest)
+    more |= _part("generalisation", answer.generalisation, GeneralisationFit)
+    own = {fit.prime: fit for fit in answer.per_prime}
+    return [
+        head | flat(point) | _part("per_prime", own.get(point.prime), Fit) | more
+        for point in answer.points
+    ]
 
 
 def rows_of_tests(answer: TestsAnswer, table: str) -> list[Row]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request
@@ -9,6 +10,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import Field
 
 from api.events import EventHub
+from api.head import no_stream, only_head
 from api.queries import StrictQuery, SuiteName
 from api.tokens import MayRead
 
@@ -48,7 +50,10 @@ async def events(
     The stream never ends by itself; a client that returns with Last-Event-ID goes on from there.
     """
     hub: EventHub = request.app.state.events
-    stream = await hub.stream(query.suite, last_event_id)
+    if only_head(request):
+        stream: AsyncIterator[str] | AsyncIterator[bytes] = no_stream()
+    else:
+        stream = await hub.stream(query.suite, last_event_id)
     return StreamingResponse(
         stream,
         media_type="text/event-stream",

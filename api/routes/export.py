@@ -9,15 +9,17 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Literal
 
 import anyio.to_thread
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 from sqlalchemy import text
 
 from api.database import Database
+from api.head import no_stream, only_head
 from api.limits import HeavyWork
 from api.problems import ApiError
-from api.queries import SUITE_NAME, StrictQuery
+from api.queries import StrictQuery
+from api.routes.suites import Name
 from api.tokens import MayRead
 from db.export import Format, curves_table, runs_table, write_table
 from service.answers.reading import read_suite
@@ -51,7 +53,7 @@ class ExportQuery(StrictQuery):
 )
 async def get_export(
     request: Request,
-    suite: Annotated[str, Path(pattern=SUITE_NAME)],
+    suite: Name,
     form: Format,
     query: Annotated[ExportQuery, Query()],
 ) -> StreamingResponse:
@@ -71,8 +73,9 @@ async def get_export(
 
     suite_id = await anyio.to_thread.run_sync(find)
     filename = f"{suite}-{query.table}.{form}"
+    file = _streamed(places, database, suite_id, query.table, form)
     return StreamingResponse(
-        _streamed(places, database, suite_id, query.table, form),
+        no_stream() if only_head(request) else file,
         media_type=MEDIA_TYPES[form],
         headers={"Content-Disposition": f'attachment; filename="{filename}"'},
     )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from sqlalchemy import Connection
 
 from api.answering import served
-from api.queries import SUITE_NAME, StrictQuery
+from api.queries import StrictQuery
+from api.routes.suites import Name
 from api.tokens import MayRead
 from service.answers.reading import read_suite
 from service.report.assembly import assemble
@@ -30,7 +31,7 @@ CSP = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ances
 )
 async def get_report(
     request: Request,
-    suite: Annotated[str, Path(pattern=SUITE_NAME, description="name of the suite")],
+    suite: Name,
     _query: Annotated[StrictQuery, Query()],
 ) -> Response:
     """Scope, figures, tests, within-setting table, verdict and provenance, on one page."""

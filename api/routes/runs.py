@@ -13,10 +13,11 @@ from api import tables
 from api.answering import as_json, wants_csv
 from api.database import Database
 from api.examples import TWINS
+from api.problems import ApiError
 from api.queries import MAX_INTEGER, FormatQuery, StrictQuery, SuiteName
 from api.tokens import MayRead
 from db.queries.filters import FILTERABLE
-from db.queries.runs import MAX_PAGE
+from db.queries.runs import MAX_PAGE, BadCursor
 from service.answers.curves import RunCurve, run_curve
 from service.answers.reading import read_suite
 from service.answers.runs import COLUMNS, RunDetail, RunList, RunRow, list_runs, run_detail
@@ -94,7 +95,16 @@ async def get_runs(request: Request, query: Annotated[FilteredRuns, Query()]) ->
                 cursor=asked.cursor,
             )
 
-    page = await anyio.to_thread.run_sync(read)
+    try:
+        page = await anyio.to_thread.run_sync(read)
+    except BadCursor as problem:
+        raise ApiError(
+            422,
+            str(problem),
+            parameter="cursor",
+            value=asked.cursor,
+            accepted="`next` of the page before, with the same sort and order",
+        ) from None
     headers = {"Cache-Control": "no-cache"}
     if page.next is not None:
         headers["Link"] = f'<{request.url.include_query_params(cursor=page.next)}>; rel="next"'

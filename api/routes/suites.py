@@ -15,7 +15,7 @@ from api import tables
 from api.answering import answered, as_json, wants_csv
 from api.cache import HOLD_SECONDS
 from api.database import Database
-from api.examples import TWINS
+from api.examples import SUITES, TWINS
 from api.queries import SUITE_NAME, FormatQuery, StrictQuery
 from api.tokens import MayRead
 from db.forecasts import ForecastRow, list_forecasts
@@ -27,7 +27,7 @@ from service.spec import MAX_PRIME, Kind
 
 router = APIRouter(tags=["suites"], dependencies=[MayRead])
 
-Name = Annotated[str, Path(pattern=SUITE_NAME, description="name of the suite")]
+Name = Annotated[str, Path(pattern=SUITE_NAME, description="name of the suite", examples=SUITES)]
 
 
 class SuiteList(BaseModel):

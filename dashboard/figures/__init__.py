@@ -5,12 +5,14 @@ page exchanges them for the dark ones. `layout.meta` says what the figure shows 
 numbers (see `caption.Meta`), so that a page, a notebook and a screen reader tell the same.
 
 chart                 function                                       answers
-delay                 delay.delay_figure                             delay crossing speeds regimes
+delay, crossing       delay.delay_figure                             delay crossing speeds regimes
+speeds                speeds.speeds_figure                           speeds
+regimes               regimes.regimes_figure                         regimes
 capacity              capacity.capacity_curves_figure                capacity
 capacity_fit          capacity.capacity_fit_figure                   capacity
-memorisation          memorisation.memorisation_fraction_figure      law
+memorisation, law     memorisation.memorisation_fraction_figure      law
 memorisation_inverse  memorisation.memorisation_capacity_figure      law
-onset                 prediction.prediction_figure                   tests
+onset, tests          prediction.prediction_figure                   tests
 residual              prediction.residual_figure (axis=)             tests
 curves                curves.curves_figure                           curves of runs (run=, repeated)
 coverage              coverage.coverage_figure (kind=)               coverage

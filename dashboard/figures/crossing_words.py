@@ -6,6 +6,7 @@ from dashboard.figures.caption import Note, Reading, bits_source, setting_text
 from dashboard.numbers import count, dex, interval, people, percent
 from service.answers.crossing import CrossingAnswer
 from service.answers.delay import DelayAnswer
+from service.answers.making import Answer
 
 # Within this many decades the onset counts as being at the crossing, as the paper's verdicts do.
 CLOSE = 0.11
@@ -30,7 +31,8 @@ ONSET_STATUS = {
 }
 
 
-def title(answer: CrossingAnswer) -> str:
+def title(answer: Answer) -> str:
+    """The cell: its prime and what the suite sweeps."""
     setting = setting_text(answer.setting)
     return f"p = {answer.prime}" + (f" · {setting}" if setting else "")
 

@@ -9,6 +9,7 @@ from typing import Any
 from dashboard.figures.caption import Meta, answer_caption, bits_text
 from dashboard.figures.crossing_words import notes, readings, summary, title
 from dashboard.figures.regime_strip import regime_shapes
+from dashboard.figures.speed_traces import speed_traces, watched
 from dashboard.figures.theme import (
     COLOURS,
     Figure,
@@ -27,7 +28,7 @@ from dashboard.numbers import people
 from service.answers.crossing import CrossingAnswer
 from service.answers.delay import DelayAnswer
 from service.answers.regimes import RegimesAnswer
-from service.answers.speeds import SpeedPoint, SpeedsAnswer
+from service.answers.speeds import SpeedsAnswer
 
 # `meta` of a trace or shape: small multiples leave out what is marked as detail.
 DETAIL = "detail"
@@ -46,8 +47,8 @@ def delay_figure(
     low, high = span([p.params for p in delay.points] + [p.params for p in speed_points])
     t_low, t_high = span([t for p in speed_points for t in watched(p)], margin=0.08)
     data = [
-        *_speed_traces("T_gen", "gen", speeds.t_gen, crossing),
-        *_speed_traces("T_mem", "mem", speeds.t_mem, crossing),
+        *speed_traces("T_gen", "gen", speeds.t_gen, speeds, axis="y2"),
+        *speed_traces("T_mem", "mem", speeds.t_mem, speeds, axis="y2"),
         *_delay_traces(delay, widths),
     ]
     largest = max([LEAST_SCALE, *(p.delay for p in delay.points)])
@@ -73,122 +74,6 @@ def delay_figure(
         margin={"l": 64, "r": 70, "t": 62, "b": 116},
     )
     return figure(data, frame)
-
-
-def _speed_traces(
-    name: str, role: str, points: Sequence[SpeedPoint], crossing: CrossingAnswer
-) -> list[Trace]:
-    """The curve over widths, the band from the fastest to the slowest seed, and open ends."""
-    if not points:
-        return []
-    centre = [p.mean_reached if crossing.method == "paper" else p.median for p in points]
-    params = [p.params for p in points]
-    banded = [(p.params, watched(p)) for p in points if watched(p)]
-    ends = [(x, max(times)) for x, times in banded]
-    ends += [(x, min(times)) for x, times in reversed(banded)]
-    label = f"{name[0]}<sub>{name[2:]}</sub>"
-    shared = {"yaxis": "y2", "legendgroup": name}
-    band_trace: Trace = {
-        "type": "scatter",
-        "mode": "lines",
-        "name": f"{label} fastest to slowest seed",
-        "x": [x for x, _ in ends],
-        "y": [y for _, y in ends],
-        "fill": "toself",
-        "fillcolor": COLOURS[f"{role}_band"],
-        "line": {"width": 0},
-        "hoverinfo": "skip",
-        "showlegend": False,
-        **shared,
-    }
-    word = "memorise" if role == "mem" else "generalise"
-    curve: Trace = {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "name": f"{label}: {crossing.units} to {word}",
-        "x": params,
-        "y": centre,
-        "connectgaps": False,
-        "line": {"color": COLOURS[role], "width": 2.5},
-        "marker": {"color": COLOURS[role], "size": 4},
-        "customdata": [[p.width, p.reached, p.seeds] for p in points],
-        "hovertemplate": f"{label} %{{y:,.0f}} {crossing.units}<br>P %{{x:,}} · "
-        "d %{customdata[0]}<br>%{customdata[1]} of %{customdata[2]} seeds reached it"
-        "<extra></extra>",
-        **shared,
-    }
-    return [
-        band_trace,
-        curve,
-        *_open_ends(label, role, points, centre, shared),
-        *_diverged(label, role, points, shared),
-    ]
-
-
-def watched(point: SpeedPoint) -> list[float]:
-    """Times of the seeds: first passages, and last epochs of those that were watched in vain.
-
-    A diverged run ended early without being slow or fast, so it has no time here.
-    """
-    return [s.last if s.value is None else s.value for s in point.values if not s.diverged]
-
-
-def _top(points: Sequence[SpeedPoint]) -> float:
-    """Where marks stand that have no time of their own: at the longest anything was watched."""
-    return max((t for p in points for t in watched(p)), default=max(p.horizon for p in points))
-
-
-def _open_ends(
-    label: str,
-    role: str,
-    points: Sequence[SpeedPoint],
-    centre: Sequence[float | None],
-    shared: dict[str, Any],
-) -> list[Trace]:
-    """Arrows where the centre lies above the last epoch trained: not reached, never a value."""
-    unreached = [p for p, c in zip(points, centre, strict=True) if c is None and watched(p)]
-    if not unreached:
-        return []
-    return [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": f"{label} not reached",
-            "x": [p.params for p in unreached],
-            "y": [max(watched(p)) for p in unreached],
-            "marker": {"symbol": "arrow-up", "size": 9, "color": COLOURS[role]},
-            "customdata": [[p.width, p.reached, p.seeds] for p in unreached],
-            "hovertemplate": f"{label} above %{{y:,.0f}}: not reached<br>P %{{x:,}} · "
-            "d %{customdata[0]}<br>%{customdata[1]} of %{customdata[2]} seeds reached it"
-            "<extra></extra>",
-            "showlegend": False,
-            **shared,
-        }
-    ]
-
-
-def _diverged(
-    label: str, role: str, points: Sequence[SpeedPoint], shared: dict[str, Any]
-) -> list[Trace]:
-    """A cross at widths where a seed's loss became infinite: counted as never reached."""
-    lost = [p for p in points if p.diverged]
-    if not lost:
-        return []
-    return [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": f"{label} diverged",
-            "x": [p.params for p in lost],
-            "y": [_top(points)] * len(lost),
-            "marker": {"symbol": "x-thin-open", "size": 8, "color": COLOURS[role]},
-            "customdata": [[p.width, p.diverged, p.seeds] for p in lost],
-            "hovertemplate": f"{label}: %{{customdata[1]}} of %{{customdata[2]}} seeds diverged"
-            "<br>P %{x:,} · d %{customdata[0]}<extra></extra>",
-            "showlegend": False,
-            **shared,
-        }
-    ]
 
 
 def _delay_traces(delay: DelayAnswer, widths: Sequence[int]) -> list[Trace]:

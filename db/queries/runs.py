@@ -114,6 +114,10 @@ def count_runs(
     return int(connection.exec_driver_sql(query, parameters).scalar_one())
 
 
+class BadCursor(InputError):
+    """A cursor that no page gave, or one of a list in another order."""
+
+
 def _cursor(run: Mapping[str, Any], sort: str, descending: bool) -> str:
     value = run[sort]
     if isinstance(value, datetime):
@@ -129,11 +133,11 @@ def _after(
         padded = cursor + "=" * (-len(cursor) % 4)
         was_sort, was_descending, value, run_id = json.loads(base64.urlsafe_b64decode(padded))
     except (binascii.Error, ValueError, TypeError):
-        raise InputError(f"cursor: {cursor!r} is not one that a page gave") from None
+        raise BadCursor(f"cursor: {cursor!r} is not one that a page gave") from None
     if (was_sort, was_descending) != (sort, descending) or not isinstance(run_id, int):
-        raise InputError("cursor: it belongs to a list in another order; start without one")
+        raise BadCursor("cursor: it belongs to a list in another order; start without one")
     if not _is_of(sort, value):
-        raise InputError(f"cursor: {cursor!r} is not one that a page gave")
+        raise BadCursor(f"cursor: {cursor!r} is not one that a page gave")
     beyond = "<" if descending else ">"
     column = PASSAGES.get(sort, sort)
     if value is None:

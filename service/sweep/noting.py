@@ -31,9 +31,11 @@ def submit_noted(
 ) -> tuple[int, str]:
     """Note the sweep, then submit it; returns its number and Ray's id of the job.
 
-    A refusal of Ray's is noted, too. `engine` may write.
+    A refusal of Ray's is noted, too, but not a sweep of no runs. `engine` may write.
     """
-    name = load_suite(suite).name
+    loaded = load_suite(suite)
+    options.selection.chosen(loaded.runs())
+    name = loaded.name
     with engine.begin() as connection:
         number = insert_sweep(connection, name, submitted_by=by, filters=as_asked(options))
     try:

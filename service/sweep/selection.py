@@ -20,6 +20,17 @@ JOIN runs r ON r.id = sr.run_id WHERE sr.suite_id = :suite AND NOT sr.inherited
 """
 
 
+class NotInSuite(InputError):
+    """A filter names a value that no run of the suite has; `known` are those there are."""
+
+    def __init__(self, name: str, value: object, known: Sequence[Any]) -> None:
+        there = ", ".join(str(one) for one in known)
+        super().__init__(f"--{name} = {value}: the suite has {there}")
+        self.name = name
+        self.value = value
+        self.known = known
+
+
 @dataclass(frozen=True)
 class Selection:
     """Filters on a suite's runs; empty ones let everything pass."""
@@ -40,8 +51,7 @@ class Selection:
         for name, (there, asked) in columns.items():
             for value in asked:
                 if value not in there:
-                    known = ", ".join(str(known) for known in sorted(there))
-                    raise InputError(f"--{name} = {value}: the suite has {known}")
+                    raise NotInSuite(name, value, sorted(there))
         kept = [
             run
             for run in runs

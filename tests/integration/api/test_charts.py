@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import get_args
 
 import httpx
@@ -10,11 +11,26 @@ import pytest
 
 from api.charts import CHARTS, ChartName
 
-QUERIES = {"delay": "prime=29", "curves": "run=1&run=2"}
+QUERIES = {
+    **{name: "prime=29" for name in ("crossing", "delay", "regimes", "speeds")},
+    "curves": "run=1&run=2",
+}
+QUESTIONS = ["crossing", "onset", "delay", "regimes", "speeds", "capacity", "law", "tests"]
+PAGE = (Path(__file__).parents[3] / "docs" / "api.md").read_text("utf-8")
 
 
 def test_every_name_has_a_chart() -> None:
     assert set(get_args(ChartName)) == set(CHARTS)
+
+
+def test_every_question_has_a_chart_of_its_name() -> None:
+    assert set(QUESTIONS) <= set(CHARTS)
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_every_chart_is_documented(name: str) -> None:
+    charts = PAGE.split("## Charts")[1].split("## ")[0]
+    assert f"`{name}`" in charts
 
 
 @pytest.mark.parametrize("name", CHARTS)
@@ -29,6 +45,16 @@ def test_the_delay_chart_shows_the_delays_of_the_answer(api: httpx.Client) -> No
     answer = api.get("/delay?prime=29").json()
     drawn = next(t for t in figure["data"] if t.get("name") == "ΔE of each seed")
     assert drawn["y"] == [point["delay"] for point in answer["points"]]
+
+
+def test_speeds_and_regimes_show_every_run_of_their_answers(api: httpx.Client) -> None:
+    speeds = api.get("/speeds?prime=29").json()
+    drawn = api.get("/charts/speeds?prime=29").json()["data"]
+    seeds = next(t for t in drawn if t["name"] == "T<sub>gen</sub> of each seed")
+    assert len(seeds["x"]) == sum(len(point["values"]) for point in speeds["t_gen"])
+    regimes = api.get("/regimes?prime=29").json()
+    drawn = api.get("/charts/regimes?prime=29").json()["data"]
+    assert len(drawn[-1]["x"]) == len(regimes["points"])
 
 
 def test_a_residual_can_be_drawn_against_a_swept_axis(api: httpx.Client) -> None:

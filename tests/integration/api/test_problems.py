@@ -76,6 +76,48 @@ def test_an_unknown_path_run_or_chart_is_not_found(api: httpx.Client) -> None:
     assert problem(api.get("/charts/pie"), 422)["parameter"] == "name"
 
 
+@pytest.mark.parametrize(
+    ("query", "parameter", "given"),
+    [
+        ("/crossing?prime=23&prime=29", "prime", ["23", "29"]),
+        ("/crossing?prime=29&method=paper&method=robust", "method", ["paper", "robust"]),
+        ("/runs?limit=1&kind=grok&kind=speed&limit=2", "limit", ["1", "2"]),
+        ("/charts/delay?prime=29&format=json&format=html", "format", ["json", "html"]),
+    ],
+)
+def test_a_parameter_with_one_value_is_given_once(
+    api: httpx.Client, query: str, parameter: str, given: list[str]
+) -> None:
+    told = problem(api.get(query), 422)
+    assert (told["parameter"], told["value"], told["accepted"]) == (parameter, given, "one value")
+
+
+def test_a_list_is_given_by_repeating_its_name(api: httpx.Client) -> None:
+    page = api.get("/runs?suite=tiny&kind=grok&kind=speed&limit=1").json()
+    assert page["total"] == 180
+    assert api.get("/runs/1/curve?epochs=1&epochs=2").json()["epoch"] == [1, 2]
+    assert api.get("/charts/curves?run=1&run=2").status_code == 200
+
+
+def test_unknown_names_are_told_the_known_ones(api: httpx.Client) -> None:
+    told = problem(api.get("/crossing?prime=29&foo=1"), 422)
+    names = told["accepted"]
+    assert isinstance(names, list)
+    assert {"prime", "suite", "weight_decay", "format", "max_width"} <= set(names)
+    assert names == sorted(names)
+    document = api.get("/openapi.json").json()["paths"]["/crossing"]["get"]["parameters"]
+    assert set(names) == {p["name"] for p in document if p["in"] == "query"}
+    assert problem(api.get("/runs/1?foo=1"), 422)["accepted"] == []
+
+
+@pytest.mark.parametrize("query", ["cursor=none", "sort=width&cursor={}"])
+def test_a_bad_cursor_is_named(api: httpx.Client, query: str) -> None:
+    given = api.get("/runs?limit=1").json()["next"]
+    told = problem(api.get(f"/runs?{query.format(given)}"), 422)
+    assert told["parameter"] == "cursor"
+    assert "next" in str(told["accepted"])
+
+
 def test_every_response_carries_a_request_id(api: httpx.Client) -> None:
     assert len(api.get("/health").headers["x-request-id"]) == 32
     mine = api.get("/nothing", headers={"X-Request-ID": "mine-1"})

@@ -49,6 +49,30 @@ def test_every_answer_has_a_csv_twin(api: httpx.Client, path: str, asked_by: str
     assert rows if expected is None else len(rows) == expected
 
 
+def test_a_table_carries_what_its_answer_says_once(api: httpx.Client) -> None:
+    def first(path: str) -> dict[str, str]:
+        text = api.get(path, headers={"Accept": "text/csv"}).text
+        return next(csv.DictReader(io.StringIO(text)))
+
+    onset, told = first("/onset?prime=29"), api.get("/onset?prime=29").json()["p_onset"]
+    assert float(onset["p_onset.estimate"]) == told["estimate"]
+    assert (onset["p_onset.status"], onset["thresholds.t_mem"]) == (told["status"], "0.99")
+    capacity, told = first("/capacity"), api.get("/capacity").json()
+    assert float(capacity["fit.slope"]) == told["fit"]["slope"]
+    assert float(capacity["c_model.value"]) == told["c_model"]["value"]
+    law, told = first("/law"), api.get("/law").json()
+    assert float(law["pooled.a"]) == told["pooled"]["a"]
+    assert float(law["rivals.power.aic"]) != float(law["rivals.exponential.aic"])
+
+
+def test_the_table_of_speeds_tells_a_diverged_run_from_the_count(api: httpx.Client) -> None:
+    text = api.get("/speeds?prime=29&format=csv").text
+    rows = [r for r in csv.DictReader(io.StringIO(text)) if r["diverged"] != "0"]
+    assert {r["diverged"] for r in rows} == {"1"}
+    assert [r["seed"] for r in rows if r["run_diverged"] == "True"] == ["5"]
+    assert len(rows) == 5
+
+
 def test_the_crossing_answers_with_nothing_but_a_prime(api: httpx.Client) -> None:
     answer = api.get("/crossing", params={"prime": 29}).json()
     assert answer["suite"] == "tiny"
@@ -138,9 +162,41 @@ def test_forecasts_are_listed_even_when_there_are_none(api: httpx.Client) -> Non
     assert table.startswith("id,suite,created_at,prime,quantity,estimate,low,high")
 
 
-def test_head_and_other_methods_get_a_plain_refusal(api: httpx.Client) -> None:
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/crossing?prime=29", "/crossing?prime=29&format=csv", "/crossing?prime=113"),
+        *("/charts/speeds?prime=29", "/runs/1", "/suites", "/health", "/openapi.json"),
+        *("/", "/docs", "/static/palette.json", "/nothing", "/export/tiny.csv"),
+    ],
+)
+def test_head_is_get_without_its_body(api: httpx.Client, path: str) -> None:
+    got, head = api.get(path), api.head(path)
+    assert head.status_code == got.status_code
+    assert head.content == b""
+    for name in ("content-type", "content-length", "etag", "cache-control", "vary"):
+        assert head.headers.get(name) == got.headers.get(name), name
+    assert head.headers["x-request-id"]
+
+
+def test_head_knows_the_clients_copy(api: httpx.Client) -> None:
+    tag = api.head("/crossing?prime=29").headers["etag"]
+    assert api.head("/crossing?prime=29", headers={"If-None-Match": tag}).status_code == 304
+
+
+def test_head_ends_a_stream_at_once(api: httpx.Client) -> None:
+    head = api.head("/events", timeout=10)
+    assert head.status_code == 200
+    assert head.headers["content-type"].startswith("text/event-stream")
+    metrics = api.get("/metrics").text
+    assert "groktime_event_clients 0.0" in metrics
+    assert 'method="HEAD",route="/events",status="200"' in metrics
+
+
+def test_other_methods_get_a_plain_refusal(api: httpx.Client) -> None:
     response = api.put("/crossing")
     assert response.status_code == 405
+    assert response.headers["allow"] == "GET, HEAD"
     assert response.headers["content-type"] == "application/problem+json"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import httpx
@@ -10,7 +11,11 @@ from fixtures.database import Database
 from fixtures.http import asking
 
 from api.client import Client, Refused
+from service.suites import load_suite
 
+DEMO = load_suite("demo")
+# A width that only runs on the structured task have.
+WIDE = max(run.model.width for run in load_suite("mini").runs() if run.kind == "grok")
 BEARER = {"Authorization": "Bearer secret"}
 
 
@@ -66,6 +71,9 @@ def test_an_unknown_sweep_is_not_found(api: httpx.Client) -> None:
         {"suite": "demo", "filters": {"prime": ["47; true"]}},
         {"suite": "demo", "resources": {"gpus_per_bundle": -1}},
         {"suite": "demo", "shell": "true"},
+        {"suite": "demo", "filters": {"prime": [999]}},
+        {"suite": "demo", "filters": {"kind": ["capacity"]}},
+        {"suite": "mini", "filters": {"kind": ["capacity"], "width": [WIDE]}},
     ],
 )
 def test_a_sweep_that_cannot_be_is_refused_and_not_noted(
@@ -73,3 +81,38 @@ def test_a_sweep_that_cannot_be_is_refused_and_not_noted(
 ) -> None:
     assert api.post("/sweeps", json=body).status_code == 422
     assert api.get("/sweeps").json() == {"items": []}
+
+
+@pytest.mark.parametrize(
+    ("body", "parameter", "accepted"),
+    [
+        (
+            {"suite": "demo", "filters": {"foo": 1}},
+            "filters.foo",
+            ["kind", "prime", "seed", "width"],
+        ),
+        (
+            {"suite": "demo", "resources": {"cpus": 1}},
+            "resources.cpus",
+            ["gpus_per_bundle", "limit", "workers"],
+        ),
+        (
+            {"suite": "demo", "shell": "true"},
+            "shell",
+            ["filters", "resources", "retry_failed", "suite"],
+        ),
+        ({"suite": "demo", "filters": {"prime": [999]}}, "filters.prime", sorted(DEMO.primes)),
+    ],
+)
+def test_a_refused_sweep_names_the_field_and_what_is_accepted(
+    api: httpx.Client, body: dict[str, object], parameter: str, accepted: list[object]
+) -> None:
+    told = api.post("/sweeps", json=body).json()
+    assert (told["status"], told["parameter"], told["accepted"]) == (422, parameter, accepted)
+
+
+def test_an_unknown_suite_is_told_the_names_there_are(api: httpx.Client) -> None:
+    told = api.post("/sweeps", json={"suite": "absent"}).json()
+    assert (told["parameter"], told["value"]) == ("suite", "absent")
+    assert {"demo", "demo-released", "central"} <= set(told["accepted"])
+    assert ".yaml" not in json.dumps(told)
