@@ -17,7 +17,8 @@ def only_head(request: Request) -> bool:
 
 async def no_stream() -> AsyncIterator[bytes]:
     """A stream that ends at once."""
-    for chunk in ():
+    chunks: tuple[bytes, ...] = ()
+    for chunk in chunks:
         yield chunk
 
 
