@@ -140,7 +140,16 @@ def test_rows_of_capacity_have_the_fit_and_where_c_came_from() -> None:
         points=(CapacityPoint(run=1, n=400, bits=2000.0, complexity=2372.0),),
     )
     fit = CapacityFit(
-        slope=2.1, low=2.0, high=2.2, level=0.95, intercept=3.0, r_squared=0.99, widths=4
+        slope=2.1,
+        low=2.0,
+        high=2.2,
+        level=0.95,
+        interval="bootstrap",
+        intercept=3.0,
+        intercept_low=1.0,
+        intercept_high=5.0,
+        r_squared=0.99,
+        widths=4,
     )
     answer = CapacityAnswer(
         suite="central",
