@@ -80,7 +80,7 @@ def about_what_is_there(case: schemathesis.Case) -> None:
 
 
 @real.include(method="GET").exclude(path=[*LEFT_OUT, "/sweeps/{id}"]).parametrize()
-@bounded(4)
+@bounded(3)
 def test_every_real_question_is_answered(case: schemathesis.Case, api: httpx.Client) -> None:
     about_what_is_there(case)
     response = case.call(base_url=str(api.base_url))
@@ -101,7 +101,7 @@ def starting(shared_seeded: Database) -> Iterator[httpx.Client]:
 
 
 @writing.include(method=["POST", "DELETE"]).parametrize()
-@bounded(12)
+@bounded(8)
 def test_sweeps_are_refused_or_noted_in_order(
     case: schemathesis.Case, starting: httpx.Client
 ) -> None:
