@@ -227,6 +227,9 @@ def _capacity(content: SuiteContent) -> Iterator[str]:
             yield f"C_model{where} is not measured; the paper's {PAPER_BITS:g} is used."
             continue
         text = c_model_text(bits)
+        if bits.source == "matched_suite":
+            yield f"C_model{where} is not measured here; {text} of {bits.suite} is used."
+            continue
         said = []
         if bits.low is not None and bits.high is not None:
             for value, whose in ((PAPER_BITS, "the paper's"), (MORRIS_BITS, "Morris et al.'s")):

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from service.answers.cell_tests import CellRow, Statistic, TestsAnswer
-from service.answers.making import ByKind, Thresholds
-from service.report.verdict import _calibration, _limits, _prediction
+from service.answers.making import BitsPerParameter, ByKind, Thresholds
+from service.report.verdict import _calibration, _capacity, _limits, _prediction
 
 
 def rank(value: float, p: float, n: int, floor: float = 1e-4) -> Statistic:
@@ -156,3 +156,21 @@ def test_a_cell_whose_crossing_rests_on_few_seeds_is_counted() -> None:
     thin = replace(given, cells=(given.cells[0], replace(given.cells[1], few_seeds=True)))
     (sentence,) = limits(thin)
     assert sentence.startswith("1 cell with fewer than 5 seeds at a width that the crossing rests")
+
+
+def test_a_c_model_of_another_suite_is_not_called_measured() -> None:
+    bits = BitsPerParameter(
+        value=0.674,
+        low=0.638,
+        high=0.703,
+        level=0.95,
+        interval="bootstrap",
+        source="matched_suite",
+        suite="mini-released",
+        note="",
+    )
+    part = SimpleNamespace(setting={}, c_model={"robust": bits})
+    content: Any = SimpleNamespace(settings=[part], main=("robust", "online"))
+    (said,) = _capacity(content)
+    assert said.startswith("C_model is not measured here; 0.674")
+    assert said.endswith("of mini-released is used.")
