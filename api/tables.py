@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -170,9 +170,6 @@ def rows_of_tests(answer: TestsAnswer, table: str) -> list[Row]:
 
 def coverage_rows(answer: CoverageAnswer) -> list[Row]:
     return [_head(answer) | flat(cell) for cell in answer.cells]
-
-
-Rows = Callable[[Any], list[Row]]
 
 
 FORECAST_COLUMNS = (
