@@ -26,7 +26,7 @@ PAGE = """<!doctype html>
     <div id="chart"></div>
     <p>{caption}</p>
     <script type="application/json" id="figure">{figure}</script>
-    <script src="/static/vendor/plotly/plotly-strict.min.js"></script>
+    <script src="/static/vendor/plotly/plotly.min.js"></script>
     <script src="/charts/assets/chart.js"></script>
   </body>
 </html>

@@ -43,6 +43,7 @@ async function show() {
 
 async function arrive(stillWanted) {
   const { view } = here();
+  const arriving = import(`./views/${view}.js`);
   try {
     known = await suites();
   } catch (error) {
@@ -56,7 +57,7 @@ async function arrive(stillWanted) {
     return welcome();
   }
   if (current?.name !== view) {
-    const module = await import(`./views/${view}.js`);
+    const module = await arriving;
     if (!stillWanted()) return;
     current?.leave?.();
     forgetPlots(main);

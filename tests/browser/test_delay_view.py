@@ -124,8 +124,9 @@ def test_all_primes_are_small_multiples_that_lead_to_each(visitor: Visitor) -> N
     cards.first.locator("summary").click()
     assert "PNG picture" in cards.first.locator(".menu-panel").inner_text()
     visitor.page.get_by_role("link", name="p = 139").click()
-    visitor.shows("delay", "prime=139")
+    visitor.settled()
     assert visitor.page.locator(".multiple").count() == 0
+    visitor.shows("delay", "prime=139")
 
 
 def test_a_point_leads_to_the_curves_behind_it(visitor: Visitor, api: httpx.Client) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from pathlib import Path
 
+import plotly.graph_objects as go
 import pytest
+from plotly.basedatatypes import BaseTraceType
 
 from dashboard.page import CSP, STATIC_DIR, VIEWS, page
 
@@ -53,3 +56,23 @@ def test_themes_exchange_colours_one_for_one() -> None:
 def test_vendored_files_come_with_their_licence() -> None:
     for folder in (STATIC_DIR / "vendor").iterdir():
         assert (folder / "LICENSE").is_file(), folder.name
+
+
+def test_the_vendored_plotly_draws_every_type_of_trace() -> None:
+    entry = (STATIC_DIR.parent / "bundle" / "plotly.js").read_text()
+    drawn = {"scatter", *re.findall(r'require\("plotly\.js/(?:lib|src/traces)/(?!core)(\w+)', entry)}
+    kinds = {name.lower() for name in go.__all__ if _is_trace(getattr(go, name))}
+    kinds -= json.loads((STATIC_DIR / "palette.json").read_text())["light"].keys()  # surface
+    named = set()
+    for figure in (STATIC_DIR.parent / "figures").glob("*.py"):
+        for node in ast.walk(ast.parse(figure.read_text())):
+            if isinstance(node, ast.Constant) and node.value in kinds:
+                named.add(node.value)
+    assert {"scatter", "scattergl"} < named <= drawn
+    library = (STATIC_DIR / "vendor" / "plotly" / "plotly.min.js").read_text()
+    for kind in drawn:
+        assert re.search(rf'\bname:"{kind}"', library), f"{kind}: run scripts/plotly"
+
+
+def _is_trace(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseTraceType)
