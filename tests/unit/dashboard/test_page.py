@@ -60,7 +60,7 @@ def test_vendored_files_come_with_their_licence() -> None:
 
 def test_the_vendored_plotly_draws_every_type_of_trace() -> None:
     entry = (STATIC_DIR.parent / "bundle" / "plotly.js").read_text()
-    drawn = {"scatter", *re.findall(r'require\("plotly\.js/(?:lib|src/traces)/(?!core)(\w+)', entry)}
+    drawn = {"scatter", *re.findall(r'"plotly\.js/(?:lib|src/traces)/(?!core)(\w+)', entry)}
     kinds = {name.lower() for name in go.__all__ if _is_trace(getattr(go, name))}
     kinds -= json.loads((STATIC_DIR / "palette.json").read_text())["light"].keys()  # surface
     named = set()
