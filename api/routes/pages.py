@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import HTMLResponse
 from fastapi.staticfiles import StaticFiles
 
 from api.problems import ApiError
-from dashboard.page import CSP, STATIC_DIR, VIEWS, page
+from dashboard.page import CSP, STATIC_DIR, VIEWS, page, version
 
 router = APIRouter(include_in_schema=False)
 
@@ -31,6 +33,7 @@ async def view(name: str) -> HTMLResponse:
 
 
 _files = StaticFiles(directory=STATIC_DIR)
+_VERSIONED = re.compile(r"v-([0-9a-f]{12})/")
 
 
 @router.get("/static/{path:path}")
@@ -38,8 +41,11 @@ async def static(request: Request, path: str) -> Response:
     """A file of the dashboard, or 304; nothing outside its folder."""
     if "\x00" in path:
         raise ApiError(404, "there is no such file")
-    response = await _files.get_response(path, request.scope)
-    # Vendored files never change under one version; the page's own are asked about.
-    vendored = path.startswith("vendor/")
-    response.headers["Cache-Control"] = "public, max-age=86400" if vendored else "no-cache"
+    asked = _VERSIONED.match(path)
+    file = path[asked.end() :] if asked else path
+    response = await _files.get_response(file, request.scope)
+    # Under its version a file never changes. A page from before an update gets the new files.
+    lasting = asked is not None and asked[1] == version()
+    kept = "public, max-age=31536000, immutable" if lasting else "no-cache"
+    response.headers["Cache-Control"] = kept
     return response

@@ -7,7 +7,7 @@ let loading;
 export function plotly() {
   loading ??= new Promise((resolve, reject) => {
     const script = document.createElement("script");
-    script.src = "/static/vendor/plotly/plotly.min.js";
+    script.src = new URL("vendor/plotly/plotly.min.js", import.meta.url);
     script.onload = () => resolve(window.Plotly);
     script.onerror = () => reject(new Error("The drawing library could not be loaded."));
     document.head.append(script);

@@ -1,6 +1,6 @@
 // Figures come in the light colours; the dark theme exchanges them one for one.
 
-const palette = await (await fetch("/static/palette.json")).json();
+const palette = await (await fetch(new URL("palette.json", import.meta.url))).json();
 const toDark = new Map(Object.entries(palette.light).map(([name, colour]) => [colour, palette.dark[name]]));
 
 export const theme = () => document.documentElement.dataset.theme;

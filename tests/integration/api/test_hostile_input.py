@@ -79,6 +79,8 @@ def test_a_log_line_cannot_be_forged(api: httpx.Client, caplog: pytest.LogCaptur
         "/static/%2e%2e/page.py",
         "/static/..%2f..%2fpyproject.toml",
         "/static//etc/passwd",
+        "/static/v-000000000000/..%2fpage.py",
+        "/static/v-000000000000//etc/passwd",
     ],
 )
 def test_no_file_outside_the_folder_is_served(api: httpx.Client, path: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 
 import httpx
 import pytest
@@ -206,6 +207,16 @@ def test_the_page_and_its_files_are_served(api: httpx.Client) -> None:
     assert api.get("/view/delay").text == page.text
     assert api.get("/static/palette.json").json()
     assert api.get("/view/nothing").status_code == 404
+
+
+def test_files_are_kept_for_as_long_as_their_version_lives(api: httpx.Client) -> None:
+    named = re.search(r'"(/static/v-\w+/)app.js"', api.get("/").text)
+    assert named is not None
+    assert "immutable" in api.get(named[1] + "app.js").headers["cache-control"]
+    for other in ("/static/", "/static/v-000000000000/"):
+        response = api.get(other + "app.js")
+        assert response.text == api.get(named[1] + "app.js").text
+        assert response.headers["cache-control"] == "no-cache"
 
 
 def test_the_report_of_a_suite_is_one_page_without_a_script(api: httpx.Client) -> None:

@@ -11,16 +11,22 @@ import plotly.graph_objects as go
 import pytest
 from plotly.basedatatypes import BaseTraceType
 
-from dashboard.page import CSP, STATIC_DIR, VIEWS, page
+from dashboard.page import CSP, STATIC_DIR, VIEWS, page, version
 
 MODULES = sorted(path for path in STATIC_DIR.rglob("*.js") if "vendor" not in path.parts)
 
 
 def test_everything_the_page_names_is_there() -> None:
-    named = re.findall(r'(?:href|src)="(/static/[^"]+)"', page())
-    assert named
-    for path in named:
-        assert (STATIC_DIR / path.removeprefix("/static/")).is_file(), path
+    named = re.findall(r'(?:href|src)="/static/v-(\w+)/([^"]+)"', page())
+    assert {own for own, _ in named} == {version()}
+    for _, path in named:
+        assert (STATIC_DIR / path).is_file(), path
+
+
+def test_files_are_named_beside_each_other_and_not_from_the_root() -> None:
+    # A path from the root would miss the version, and be asked about at every visit.
+    for path in [STATIC_DIR / "app.css", *MODULES]:
+        assert "/static/" not in path.read_text(), path.name
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda path: path.name)
