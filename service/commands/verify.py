@@ -7,15 +7,21 @@ import math
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from service.errors import InputError
 
+if TYPE_CHECKING:
+    from workers.replay import Check
+
 _SHIPPED = (("workers", ".npz"), ("workers", ".json"), ("service.analysis", "statistics.json"))
+
+MOST_ROWS = 20  # of one file's checks in a table
 
 
 def verify(
@@ -28,6 +34,9 @@ def verify(
     seeds: Annotated[
         int, typer.Option(min=2, help="Runs trained for each first-passage file.")
     ] = 20,
+    every: Annotated[
+        bool, typer.Option("--all", help="List every check, also of files that have many.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
     """Check this machine against recorded runs; exit 1 when a number is outside its tolerance.
@@ -41,16 +50,17 @@ def verify(
 
         groktime verify division_p23_d16.npz --engine torch --device cuda --json
     """
-    rows = [
-        row
-        for path in golden or shipped_files()
-        for row in check_file(find(path), engine, device, seeds)
-    ]
+    paths = [find(path) for path in golden or shipped_files()]
+    rows: list[Row] = []
+    for path in paths:
+        checked = check_file(path, engine, device, seeds)
+        rows += checked
+        if not as_json:
+            _print(path.name, checked, every)
     failed = sum(not row.passed for row in rows)
     if as_json:
         typer.echo(json.dumps({"checks": [asdict(row) for row in rows], "failed": failed}))
     else:
-        _print(rows)
         typer.echo(f"{len(rows) - failed} of {len(rows)} checks passed")
     raise typer.Exit(1 if failed else 0)
 
@@ -78,15 +88,33 @@ def check_file(
 
         checks = replay(path, engine=engine, device=device)
     elif path.suffix == ".json":
-        from workers.first_passages import compare_passages
-
-        chosen = range(42, 42 + seeds)
-        checks = compare_passages(path, seeds=chosen, engine=engine, device=device)
+        checks = _passages(path, engine, device, range(42, 42 + seeds))
     else:
         raise InputError(f"{path} is no golden file: accepted are .npz and .json")
     return [
         Row(c.file, c.quantity, _finite(c.deviation), c.tolerance, c.passed, c.note) for c in checks
     ]
+
+
+def _passages(
+    path: Path, engine: Literal["auto", "native", "torch"], device: str, seeds: range
+) -> list[Check]:
+    """Train the recorded run for the seeds, which takes minutes, and compare."""
+    from workers.first_passages import compare_passages, load_passages
+
+    recorded = load_passages(path).passages.values()
+    last = max(sum(epochs) / len(epochs) for epochs in recorded)
+    reached = dict.fromkeys(range(len(seeds)), 0)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    # On a terminal only; whoever reads a log wants the answers.
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(f"{path.name}: training {len(seeds)} runs", total=last * len(seeds))
+
+        def show(run: int, epoch: int, _: object) -> None:
+            reached[run] = epoch
+            bar.update(task, completed=sum(reached.values()))
+
+        return compare_passages(path, seeds=seeds, engine=engine, device=device, progress=show)
 
 
 def _statistics(path: Path) -> list[Row]:
@@ -126,15 +154,28 @@ def find(path: Path) -> Path:
     return shipped[0]
 
 
-def _print(rows: list[Row]) -> None:
-    table = Table("file", "quantity", "deviation", "tolerance", "", "note", box=None)
-    for row in rows:
+def _print(name: str, rows: list[Row], every: bool) -> None:
+    """The checks of one file; those of a long list that passed are counted instead."""
+    fold = len(rows) > MOST_ROWS and not every
+    shown = [row for row in rows if not (fold and row.passed)]
+    table = Table("quantity", "deviation", "tolerance", "", "note", box=None)
+    for row in shown:
         table.add_row(
-            row.file,
             row.quantity,
             "–" if row.deviation is None else f"{row.deviation:.3g}",
             f"{row.tolerance:.3g}",
             "ok" if row.passed else "FAILED",
             row.note,
         )
-    Console().print(table)
+    console = Console()
+    console.print(name, style="bold", highlight=False)
+    if shown:
+        console.print(table)
+    if fold:
+        passed = [row for row in rows if row.passed]
+        shares = [
+            row.deviation / row.tolerance for row in passed if row.deviation and row.tolerance
+        ]
+        worst = max(shares, default=0.0)
+        typer.echo(f" {len(passed)} checks ok, none off by more than {worst:.1%} of its tolerance")
+    typer.echo()

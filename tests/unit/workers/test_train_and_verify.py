@@ -96,6 +96,23 @@ def test_a_failing_file_exits_one_and_says_so(tmp_path: Path) -> None:
     assert "4 of 5 checks passed" in text
 
 
+def test_many_checks_that_pass_are_counted_and_one_that_fails_is_shown(tmp_path: Path) -> None:
+    (source,) = [path for path in shipped_files() if path.name == "statistics.json"]
+    code, text = invoke("verify", str(source))
+    assert code == 0
+    assert "300 of 300 checks passed" in text
+    assert len(text.splitlines()) < 6
+    assert "onsets[0].onset" in invoke("verify", str(source), "--all")[1]
+    copy = tmp_path / "statistics.json"
+    content = json.loads(source.read_text())
+    content["onsets"][0]["onset"] += 1
+    copy.write_text(json.dumps(content))
+    code, text = invoke("verify", str(copy))
+    assert code == 1
+    assert "299 checks ok" in text
+    assert "onsets[0].onset" in text
+
+
 def test_a_file_that_does_not_exist_is_answered_with_those_that_do() -> None:
     with pytest.raises(InputError, match="division_p23_d16_rope"):
         invoke("verify", "nothing.npz")
