@@ -105,7 +105,7 @@ def test_many_checks_that_pass_are_counted_and_one_that_fails_is_shown(tmp_path:
     assert "onsets[0].onset" in invoke("verify", str(source), "--all")[1]
     copy = tmp_path / "statistics.json"
     content = json.loads(source.read_text())
-    content["onsets"][0]["onset"] += 1
+    content["onsets"][0]["expected_onset"] += 1
     copy.write_text(json.dumps(content))
     code, text = invoke("verify", str(copy))
     assert code == 1
