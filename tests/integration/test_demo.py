@@ -14,6 +14,7 @@ import venv
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 
@@ -100,4 +101,25 @@ def test_demo_finds_a_crossing_inside_the_swept_range_and_trains_only_once(
     assert second.returncode == 0, second.stderr
     assert "all 36 runs are trained already" in second.stderr
     assert json.loads(second.stdout.splitlines()[-1]) == found
+    assert processes_of(clone) == []
+
+
+@pytest.mark.slow
+def test_demo_serves_what_it_trained_until_it_is_interrupted(clone: dict[str, str]) -> None:
+    command = [f"{clone['CLONE']}/scripts/demo", "--port", "0"]
+    with subprocess.Popen(
+        command, env=clone, stdout=subprocess.PIPE, text=True, start_new_session=True
+    ) as started:
+        assert started.stdout is not None
+        address = next(
+            line.split()[1] for line in started.stdout if line.lstrip().startswith("dashboard ")
+        )
+        assert "<title>groktime</title>" in httpx.get(address, follow_redirects=True).text
+        crossing = httpx.get(f"{address}crossing", params={"suite": "demo", "prime": 53})
+        assert crossing.json()["p_cross"]["estimate"] > 0
+        recorded = {s["name"]: s for s in httpx.get(f"{address}suites").json()["items"]}
+        assert recorded["mini-released"]["recorded"]
+        os.killpg(started.pid, signal.SIGINT)
+        started.stdout.read()
+    assert started.returncode == 130
     assert processes_of(clone) == []
