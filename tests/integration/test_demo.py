@@ -115,7 +115,7 @@ def test_demo_serves_what_it_trained_until_it_is_interrupted(clone: dict[str, st
             line.split()[1] for line in started.stdout if line.lstrip().startswith("dashboard ")
         )
         assert "<title>groktime</title>" in httpx.get(address, follow_redirects=True).text
-        crossing = httpx.get(f"{address}crossing", params={"suite": "demo", "prime": 53})
+        crossing = httpx.get(f"{address}crossing", params={"suite": "demo", "prime": 59})
         assert crossing.json()["p_cross"]["estimate"] > 0
         recorded = {s["name"]: s for s in httpx.get(f"{address}suites").json()["items"]}
         assert recorded["mini-released"]["recorded"]
