@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import Engine, text
 
-from db.claims import END_ATTEMPTS, FAIL, LEAVE, raise_revisions
+from db.claims import FAIL, LEAVE, end_attempts, raise_revisions
 
 LOCK_OF_OWNER = """
 SELECT id FROM runs WHERE state = 'running' AND starts_with(owner, :prefix)
@@ -27,7 +27,7 @@ def abandon(engine: Engine, owner_prefix: str) -> list[int]:
     """Make the runs held by owners whose names begin so stale at once; returns their ids."""
     with engine.begin() as connection:
         ids = list(connection.scalars(text(LOCK_OF_OWNER), {"prefix": owner_prefix}))
-        connection.execute(text(END_ATTEMPTS), {"ids": ids, "state": "stale"})
+        end_attempts(connection, ids, "stale")
         connection.execute(text(LEAVE), {"ids": ids, "state": "stale"})
     return ids
 

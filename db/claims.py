@@ -2,6 +2,7 @@
 
 pending ─claim→ running ─close→ done | failed
                 running ─lease over→ stale ─claim→ running (attempt + 1)
+                running ─worker gives up→ pending
 A worker's own clock is never asked, so clocks that differ between machines do no harm. The
 attempt number fences every write: an attempt that lost its run cannot change it any more.
 """
@@ -11,11 +12,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import Connection, Engine, text
 
 from db.notices import RAISE_REVISIONS
-from db.provenance import Provenance, provenance
+from db.provenance import Trainer, provenance
 from db.registering import spec_from_json
 from service.spec import RunSpec
 
@@ -26,9 +28,8 @@ WHERE id = ANY(:ids) AND (state IN ('pending', 'stale')
 ORDER BY id FOR UPDATE SKIP LOCKED
 """
 
-# An attempt whose lease ended without anybody noticing ends here.
 END_ATTEMPTS = """
-UPDATE attempts a SET state = :state, ended_at = clock_timestamp()
+UPDATE attempts a SET state = :state, reason = :reason, ended_at = clock_timestamp()
 FROM runs r WHERE r.id = a.run_id AND r.id = ANY(:ids) AND a.attempt = r.attempt
     AND a.state = 'running'
 """
@@ -45,8 +46,10 @@ WHERE c.run_id = t.id AND c.epoch > t.resume
 """
 
 INSERT_ATTEMPTS = """
-INSERT INTO attempts (run_id, attempt, owner, host, resume_epoch, git_commit, git_dirty, versions)
-SELECT r.id, r.attempt, :owner, :host, r.last_epoch, :commit, :dirty, CAST(:versions AS jsonb)
+INSERT INTO attempts (run_id, attempt, owner, host, resume_epoch, engine, device, fingerprint,
+    git_commit, git_dirty, versions)
+SELECT r.id, r.attempt, :owner, :host, r.last_epoch, :engine, :device, :fingerprint,
+    :commit, :dirty, CAST(:versions AS jsonb)
 FROM runs r WHERE r.id = ANY(:ids)
 """
 
@@ -78,11 +81,6 @@ UPDATE runs SET state = 'failed', reason = :reason, owner = NULL, lease_until = 
 WHERE id = ANY(:ids)
 """
 
-EXPLAIN_ATTEMPTS = """
-UPDATE attempts a SET reason = :reason FROM runs r
-WHERE r.id = a.run_id AND r.id = ANY(:ids) AND a.attempt = r.attempt
-"""
-
 REOPEN = """
 UPDATE runs SET state = 'pending', reason = NULL, closed_at = NULL, stopped_by = NULL,
     first_online = NULL, first_eval = NULL, first_val = NULL, final_train_loss = NULL,
@@ -109,14 +107,15 @@ def claim(
     owner: str,
     lease_seconds: float,
     checkpoints: Mapping[int, Sequence[int]] | None = None,
-    maker: Provenance | None = None,
+    trainer: Trainer | None = None,
 ) -> list[Claim]:
     """Take the runs that are free, in the order asked; those another worker has are left out.
 
     `checkpoints` gives per run the epochs that training could resume from; the latest one whose
-    epochs are all recorded is chosen, and what the curve holds beyond it is deleted.
+    epochs are all recorded is chosen, and what the curve holds beyond it is deleted. `trainer` is
+    kept with the attempts from now on; without it they say so only when they are closed.
     """
-    maker = maker or provenance()
+    maker = provenance()
     with engine.begin() as connection:
         free = connection.execute(text(LOCK_CLAIMABLE), {"ids": list(run_ids)}).all()
         if not free:
@@ -127,7 +126,8 @@ def claim(
             max((epoch for epoch in known.get(row.id, ()) if epoch <= row.last_epoch), default=0)
             for row in free
         ]
-        connection.execute(text(END_ATTEMPTS), {"ids": ids, "state": "stale"})
+        # An attempt whose lease ended without anybody noticing ends here.
+        end_attempts(connection, ids, "stale")
         connection.execute(
             text(TAKE), {"ids": ids, "resumes": resumes, "owner": owner, "lease": lease_seconds}
         )
@@ -138,6 +138,9 @@ def claim(
                 "ids": ids,
                 "owner": owner,
                 "host": maker.host,
+                "engine": trainer and trainer.engine,
+                "device": trainer and trainer.device,
+                "fingerprint": trainer and trainer.fingerprint,
                 "commit": maker.git_commit,
                 "dirty": maker.git_dirty,
                 "versions": json.dumps(maker.versions),
@@ -150,18 +153,26 @@ def claim(
     return [claims[run_id] for run_id in run_ids if run_id in claims]
 
 
-def renew(engine: Engine, claims: Sequence[Claim], lease_seconds: float) -> set[int]:
-    """Extend the leases; returns the ids of the runs still owned."""
-    with engine.begin() as connection:
-        rows = connection.exec_driver_sql(RENEW, {**_fences(claims), "lease": lease_seconds})
-        return {row.id for row in rows}
+def renew(connection: Any, claims: Sequence[Claim], lease_seconds: float) -> set[int]:
+    """Extend the leases and commit; returns the ids of the runs still owned.
+
+    `connection` is psycopg2's.
+    """
+    with connection.cursor() as cursor:
+        cursor.execute(RENEW, {**_fences(claims), "lease": lease_seconds})
+        kept = {row[0] for row in cursor.fetchall()}
+    connection.commit()
+    return kept
 
 
-def release(engine: Engine, claims: Sequence[Claim]) -> set[int]:
-    """Give runs back unfinished; what was recorded stays for whoever resumes."""
+def release(engine: Engine, claims: Sequence[Claim], reason: str) -> set[int]:
+    """Give runs back unfinished, for a reason that their attempts keep.
+
+    What was recorded stays for whoever resumes. Returns the ids of the runs that were owned.
+    """
     with engine.begin() as connection:
-        ids = _owned(connection, claims)
-        connection.execute(text(END_ATTEMPTS), {"ids": ids, "state": "released"})
+        ids = list(connection.scalars(text(LOCK_OWNED), _fences(claims)))
+        end_attempts(connection, ids, "released", reason)
         connection.execute(text(LEAVE), {"ids": ids, "state": "pending"})
     return set(ids)
 
@@ -170,20 +181,9 @@ def expire(engine: Engine) -> list[int]:
     """Mark runs whose lease is over as stale: their worker is gone or frozen."""
     with engine.begin() as connection:
         ids = list(connection.scalars(text(LOCK_EXPIRED)))
-        connection.execute(text(END_ATTEMPTS), {"ids": ids, "state": "stale"})
+        end_attempts(connection, ids, "stale")
         connection.execute(text(LEAVE), {"ids": ids, "state": "stale"})
     return ids
-
-
-def mark_failed(engine: Engine, claims: Sequence[Claim], reason: str) -> set[int]:
-    """Close runs whose attempt cannot go on for a reason that trying again would not change."""
-    with engine.begin() as connection:
-        ids = _owned(connection, claims)
-        connection.execute(text(END_ATTEMPTS), {"ids": ids, "state": "failed"})
-        connection.execute(text(EXPLAIN_ATTEMPTS), {"ids": ids, "reason": reason})
-        connection.execute(text(FAIL), {"ids": ids, "reason": reason})
-        raise_revisions(connection, ids)
-    return set(ids)
 
 
 def reopen(engine: Engine, run_ids: Sequence[int]) -> list[int]:
@@ -194,6 +194,14 @@ def reopen(engine: Engine, run_ids: Sequence[int]) -> list[int]:
     return ids
 
 
+def end_attempts(
+    connection: Connection, run_ids: Sequence[int], state: str, reason: str | None = None
+) -> None:
+    """End the attempts that still run of these runs."""
+    values = {"ids": list(run_ids), "state": state, "reason": reason}
+    connection.execute(text(END_ATTEMPTS), values)
+
+
 def raise_revisions(connection: Connection, run_ids: Sequence[int]) -> None:
     """Tell suites and listeners that these runs changed; the last statement of a transaction."""
     if run_ids:
@@ -202,7 +210,3 @@ def raise_revisions(connection: Connection, run_ids: Sequence[int]) -> None:
 
 def _fences(claims: Sequence[Claim]) -> dict[str, list[int]]:
     return {"ids": [c.run_id for c in claims], "attempts": [c.attempt for c in claims]}
-
-
-def _owned(connection: Connection, claims: Sequence[Claim]) -> list[int]:
-    return list(connection.scalars(text(LOCK_OWNED), _fences(claims)))

@@ -23,6 +23,15 @@ class Provenance:
     versions: dict[str, str]
 
 
+@dataclass(frozen=True)
+class Trainer:
+    """What will train the runs of a claim; an attempt that crashes has been made with it."""
+
+    engine: str
+    device: str
+    fingerprint: str
+
+
 @lru_cache(maxsize=1)
 def provenance() -> Provenance:
     """This process's provenance, found out once."""

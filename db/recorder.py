@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Engine
 
-from db.claims import RENEW, Claim
+from db.claims import Claim, renew
 from db.closing import Outcome, summarise
 from db.curve_rows import COLUMNS, METRICS
 from db.flushing import Fenced, Part, outcome, write
@@ -250,15 +250,7 @@ class Recorder:
         owned = [run for run in self._runs if run.open]
 
         def work(connection: Any) -> None:
-            with connection.cursor() as cursor:
-                fences = {
-                    "ids": [run.claim.run_id for run in owned],
-                    "attempts": [run.claim.attempt for run in owned],
-                    "lease": self._lease,
-                }
-                cursor.execute(RENEW, fences)
-                kept = {row[0] for row in cursor.fetchall()}
-            connection.commit()
+            kept = renew(connection, [run.claim for run in owned], self._lease)
             for run in owned:
                 if run.claim.run_id not in kept:
                     self._lose(run)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from db.provenance import Trainer
 from service.errors import ConfigurationError
 from service.settings import get_settings
 from service.spec import RunSpec
@@ -64,6 +65,15 @@ def engine_fingerprint(spec: RunSpec, *, engine: Engine = "auto", device: str = 
 
     chosen = resolve_device(device)
     return torch_fingerprint(chosen, step_mode(chosen))
+
+
+def trainer_of(spec: RunSpec, *, engine: Engine = "auto", device: str = "auto") -> Trainer:
+    """What a stack of such runs will be trained with, found out without making it."""
+    return Trainer(
+        engine=choose_engine(spec, engine, device),
+        device=resolve_name(device),
+        fingerprint=engine_fingerprint(spec, engine=engine, device=device),
+    )
 
 
 def make_stack(

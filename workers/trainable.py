@@ -22,15 +22,17 @@ from pydantic import SecretStr
 from ray import tune
 from sqlalchemy import Engine as Database
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
 from db.abandoning import abandon
-from db.claims import Claim, claim
+from db.claims import Claim, claim, release
 from db.engine import connect
-from db.lasting import lasting
+from db.lasting import first_line, lasting
 from db.migrating import require_current
 from db.recorder import Recorder
 from db.registering import spec_from_json
 from service.errors import ConfigurationError, DatabaseError
+from service.logs import redact
 from service.settings import Settings
 from service.spec import RunSpec
 from workers.checkpoints import CheckpointStore
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     from workers.engines import Engine
 
 log = logging.getLogger(__name__)
+
+LONGEST_REASON = 300  # characters of an error that are kept
 
 SPECS = "SELECT id, spec FROM runs WHERE id = ANY(:ids) AND closed_at IS NULL"
 
@@ -133,24 +137,38 @@ class BundleTrainable(tune.Trainable):
 
     def _claimed(self, database: Database, specs: dict[int, RunSpec]) -> list[Claim]:
         """Lease the runs, each from the newest checkpoint this engine can go on from."""
-        from workers.engines import engine_fingerprint
+        from workers.engines import trainer_of
 
         orders = self._orders
+        any_of_them = next(iter(specs.values()))  # a stack's runs have one shape
+        trainer = trainer_of(any_of_them, engine=orders.engine, device=orders.device)
         usable = {
-            run_id: self._store.epochs(
-                spec.key, engine_fingerprint(spec, engine=orders.engine, device=orders.device)
-            )
+            run_id: self._store.epochs(spec.key, trainer.fingerprint)
             for run_id, spec in specs.items()
         }
         owner = f"{self._name}@{socket.gethostname()}:{os.getpid()}"
         # A claim whose answer was lost is not found free again: the sweep gives it to another.
-        return lasting(lambda: claim(database, list(specs), owner, orders.lease_seconds, usable))
+        return lasting(
+            lambda: claim(database, list(specs), owner, orders.lease_seconds, usable, trainer)
+        )
 
     def _train_claims(self, database: Database, claims: Sequence[Claim]) -> float:
+        """Train what was claimed; what is left of it after an error is given back with the error.
+
+        Returns the seconds spent.
+        """
+        begin = time.monotonic()
+        try:
+            self._train_recorded(database, claims)
+        except Exception as error:
+            give_back(database, claims, f"{type(error).__name__}: {first_line(error)}")
+            raise
+        return time.monotonic() - begin
+
+    def _train_recorded(self, database: Database, claims: Sequence[Claim]) -> None:
         from workers.training import train
 
         orders = self._orders
-        begin = time.monotonic()
         with Recorder(database, claims, lease_seconds=orders.lease_seconds) as recorder:
             train(
                 [claimed.spec for claimed in claims],
@@ -161,7 +179,14 @@ class BundleTrainable(tune.Trainable):
                 resume_epochs=[claimed.resume_epoch for claimed in claims],
                 checkpoint_seconds=orders.checkpoint_seconds,
             )
-        return time.monotonic() - begin
+
+
+def give_back(database: Database, claims: Sequence[Claim], reason: str) -> None:
+    """Release the runs; where the database is the trouble their leases end by themselves."""
+    try:
+        release(database, claims, redact(reason)[:LONGEST_REASON])
+    except DBAPIError as error:
+        log.warning("runs are not given back: %s", first_line(error.orig))
 
 
 def gpu_share() -> float:

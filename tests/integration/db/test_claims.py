@@ -9,18 +9,27 @@ from multiprocessing.connection import Connection as Pipe
 
 from fixtures.curves import Ended, curve
 from fixtures.database import Database
-from fixtures.runs import capacity_spec, claim_all, grok_spec, register, speed_spec
+from fixtures.runs import (
+    capacity_spec,
+    claim_all,
+    grok_spec,
+    register,
+    renew_all,
+    speed_spec,
+)
 from sqlalchemy import text
 
-from db.claims import claim, expire, mark_failed, release, renew, reopen
+from db.abandoning import give_up
+from db.claims import claim, expire, release, reopen
 from db.engine import connect
+from db.provenance import Trainer, provenance
 from db.recorder import Recorder
 from db.registering import open_runs
 
 OVER = -1.0  # seconds: a lease that has ended when it is given
 
 
-def states(database: Database, column: str = "state") -> list[str]:
+def states(database: Database, column: str = "state") -> list[str | None]:
     with database.engine.connect() as connection:
         return list(connection.scalars(text(f"SELECT {column} FROM runs ORDER BY id")))
 
@@ -53,9 +62,8 @@ def test_a_run_whose_lease_is_over_becomes_stale_then_the_next_workers(database:
     (taken,) = claim(database.engine, [lost.run_id], "other", 60)
     assert taken.attempt == 2
     assert attempts(database) == [(1, "stale"), (2, "running")]
-    assert renew(database.engine, [lost], 60) == set()
-    assert release(database.engine, [lost]) == set()
-    assert mark_failed(database.engine, [lost], "late") == set()
+    assert renew_all(database.engine, [lost], 60) == set()
+    assert release(database.engine, [lost], "late") == set()
     assert states(database) == ["running"]
 
 
@@ -68,20 +76,42 @@ def test_an_expired_run_can_be_claimed_before_anybody_marks_it(database: Databas
 
 def test_renewing_keeps_a_run_from_expiring(database: Database) -> None:
     (mine,) = claim_all(database.engine, [grok_spec()], lease=OVER)
-    assert renew(database.engine, [mine], 60) == {mine.run_id}
+    assert renew_all(database.engine, [mine], 60) == {mine.run_id}
     assert expire(database.engine) == []
 
 
-def test_a_released_run_is_pending_again(database: Database) -> None:
+def test_a_released_run_is_pending_again_and_its_attempt_says_why(database: Database) -> None:
     (mine,) = claim_all(database.engine, [grok_spec()])
-    assert release(database.engine, [mine]) == {mine.run_id}
+    assert release(database.engine, [mine], "no memory") == {mine.run_id}
     assert states(database) == ["pending"]
+    assert states(database, "reason") == [None]
     assert attempts(database) == [(1, "released")]
+    with database.engine.connect() as connection:
+        assert connection.scalar(text("SELECT reason FROM attempts")) == "no memory"
+
+
+def test_an_attempt_says_what_it_trains_with_before_it_has_ended(database: Database) -> None:
+    (lost,) = claim_all(database.engine, [grok_spec()], lease=OVER)
+    trainer = Trainer("native", "cpu", "native; some processor")
+    claim(database.engine, [lost.run_id], "other", OVER, trainer=trainer)
+    expire(database.engine)
+    with database.engine.connect() as connection:
+        query = text("SELECT * FROM attempts ORDER BY attempt DESC LIMIT 1")
+        row = connection.execute(query).one()
+    assert row.state == "stale"
+    assert Trainer(row.engine, row.device, row.fingerprint) == trainer
+    maker = provenance()
+    assert (row.host, row.git_commit, row.git_dirty) == (
+        *(maker.host, maker.git_commit),
+        maker.git_dirty,
+    )
+    assert row.versions == maker.versions
 
 
 def test_a_failed_run_says_why_and_can_be_reopened(database: Database) -> None:
     (mine,) = claim_all(database.engine, [grok_spec()])
-    mark_failed(database.engine, [mine], "out of memory")
+    release(database.engine, [mine], "crashed")
+    assert give_up(database.engine, [mine.run_id], "out of memory") == [mine.run_id]
     assert states(database, "reason") == ["out of memory"]
     assert claim(database.engine, [mine.run_id], "other", 60) == []
     assert reopen(database.engine, [mine.run_id]) == [mine.run_id]
@@ -90,7 +120,7 @@ def test_a_failed_run_says_why_and_can_be_reopened(database: Database) -> None:
 
 def test_a_reopened_run_has_no_summary_left_of_its_failure(database: Database) -> None:
     fresh, failed = claim_all(database.engine, [capacity_spec(seed=1), capacity_spec(seed=2)])
-    release(database.engine, [fresh])
+    release(database.engine, [fresh], "crashed")
     with Recorder(database.engine, [failed], lease_seconds=60) as recorder:
         recorder.record(0, 1, curve(failed.spec, 5))
         recorder.finish(0, Ended(5, state="failed", reason="diverged", stopped_by="diverged"))
@@ -126,7 +156,7 @@ def test_a_claim_resumes_from_the_latest_checkpoint_whose_epochs_are_recorded(
 ) -> None:
     (mine,) = claim_all(database.engine, [grok_spec()])
     record_epochs(database, mine.run_id, 50)
-    release(database.engine, [mine])
+    release(database.engine, [mine], "crashed")
     (again,) = claim(database.engine, [mine.run_id], "other", 60, {mine.run_id: [60, 40, 20]})
     assert again.resume_epoch == 40
     assert last_of_curve(database, mine.run_id) == 40
@@ -135,7 +165,7 @@ def test_a_claim_resumes_from_the_latest_checkpoint_whose_epochs_are_recorded(
 def test_a_claim_without_a_checkpoint_starts_over(database: Database) -> None:
     (mine,) = claim_all(database.engine, [capacity_spec()])
     record_epochs(database, mine.run_id, 50)
-    release(database.engine, [mine])
+    release(database.engine, [mine], "crashed")
     (again,) = claim(database.engine, [mine.run_id], "other", 60)
     assert again.resume_epoch == 0
     assert last_of_curve(database, mine.run_id) is None
@@ -163,7 +193,7 @@ def _compete(url: str, ids: Sequence[int], worker: int, rounds: int, result: Pip
                         text("DELETE FROM owned WHERE run = :run AND attempt = :attempt"),
                         {"run": run.run_id, "attempt": run.attempt},
                     )
-            release(engine, mine)
+            release(engine, mine, "crashed")
         expire(engine)
     result.send(claimed)
     engine.dispose()

@@ -114,7 +114,7 @@ def test_runs_merge_by_key_and_what_is_done_here_stays(
     write_dump(recorded, tmp_path / "little.dump")
     claimed = claim_all(other.engine, [SPECS[0], SPECS[1], SPECS[2]], name="mine")
     record_all(other.engine, claimed[:1], epochs=10)  # done here
-    release(other.engine, claimed[1:2])  # waiting here, tried once
+    release(other.engine, claimed[1:2], "crashed")  # waiting here, tried once
     loaded = load_dump(other.engine, tmp_path / "little.dump")  # the third is being trained here
     assert loaded.taken == 2
     found = {row.key: row for row in results(other)}

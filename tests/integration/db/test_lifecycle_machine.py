@@ -6,13 +6,13 @@ model says what each use must do; after each step the tables must be what the mo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
 from fixtures.curves import Ended, curve
 from fixtures.database import Database
-from fixtures.runs import grok_spec, register
+from fixtures.runs import grok_spec, register, renew_all
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -26,7 +26,7 @@ from hypothesis.stateful import (
 from sqlalchemy import text
 
 from db.abandoning import abandon, give_up
-from db.claims import Claim, claim, expire, mark_failed, release, renew, reopen
+from db.claims import Claim, claim, expire, release, reopen
 from db.closing import summarise
 from db.curve_rows import absent_columns, encode
 from db.flushing import Fenced, Part, write
@@ -35,6 +35,7 @@ from db.registering import open_runs
 
 LASTING, OVER = 600.0, -1.0  # seconds of a lease
 LAST_EPOCH = 40
+DIVERGED = Ended(0, state="failed", reason="diverged", stopped_by="diverged")
 RUNS = [grok_spec(seed=seed) for seed in (1, 2)]
 
 EMPTY = "TRUNCATE runs, suites, suite_runs, attempts, curve RESTART IDENTITY CASCADE"
@@ -115,14 +116,19 @@ def machine_on(database: Database) -> type[RuleBasedStateMachine]:
         def renews(self, data: st.DataObject, lasting: bool) -> None:
             held = self.chosen(data)
             run = self.model[held.run_id]
-            kept = renew(engine, [held], LASTING if lasting else OVER)
+            kept = renew_all(engine, [held], LASTING if lasting else OVER)
             assert kept == ({held.run_id} if run.owned_by(held) else set())
             if kept:
                 run.lasting = lasting
 
         @precondition(lambda self: self.claims)
-        @rule(data=st.data(), rows=st.integers(0, 5), closing=st.booleans(), late=st.booleans())
-        def writes(self, data: st.DataObject, rows: int, closing: bool, late: bool) -> None:
+        @rule(
+            data=st.data(),
+            rows=st.integers(0, 5),
+            ended=st.sampled_from([None, Ended(0), DIVERGED]),
+            late=st.booleans(),
+        )
+        def writes(self, data: st.DataObject, rows: int, ended: Ended | None, late: bool) -> None:
             """A flush of the attempt, from where the run is or from where the claim began."""
             held = self.chosen(data)
             run = self.model[held.run_id]
@@ -131,23 +137,23 @@ def machine_on(database: Database) -> type[RuleBasedStateMachine]:
             owned = run.owned_by(held) and run.last_epoch == expected
             if not owned:
                 with pytest.raises(Fenced):
-                    self.flush(held, expected, reached, closing)
+                    self.flush(held, expected, reached, ended)
                 return
-            self.flush(held, expected, reached, closing)
+            self.flush(held, expected, reached, ended)
             run.last_epoch, run.lasting = reached, True
-            if closing:
-                run.leave("done", "done")
+            if ended is not None:
+                run.leave(ended.state, ended.state, ended.reason)
 
-        def flush(self, held: Claim, expected: int, reached: int, closing: bool) -> None:
+        def flush(self, held: Claim, expected: int, reached: int, ended: Ended | None) -> None:
             rows = curve(held.spec, LAST_EPOCH)[:reached]
             absent = absent_columns(held.spec)
             part = Part(held.run_id, held.attempt, expected, reached)
             if reached > expected:
                 part.rows = [encode(held.run_id, expected + 1, rows[expected:], absent)]
-            if closing:
+            if ended is not None:
                 progress = RunProgress(held.spec)
                 progress.add(1, rows)
-                part.closing = summarise(held, progress, Ended(epochs=reached))
+                part.closing = summarise(held, progress, replace(ended, epochs=reached))
             connection: Any = engine.raw_connection()
             try:
                 write(connection.driver_connection, [part], LASTING)
@@ -160,19 +166,9 @@ def machine_on(database: Database) -> type[RuleBasedStateMachine]:
             held = self.chosen(data)
             run = self.model[held.run_id]
             expected = {held.run_id} if run.owned_by(held) else set()
-            assert release(engine, [held]) == expected
+            assert release(engine, [held], "crashed") == expected
             if expected:
                 run.leave("pending", "released")
-
-        @precondition(lambda self: self.claims)
-        @rule(data=st.data())
-        def fails(self, data: st.DataObject) -> None:
-            held = self.chosen(data)
-            run = self.model[held.run_id]
-            expected = {held.run_id} if run.owned_by(held) else set()
-            assert mark_failed(engine, [held], "out of memory") == expected
-            if expected:
-                run.leave("failed", "failed", "out of memory")
 
         @rule()
         def expires(self) -> None:

@@ -14,7 +14,7 @@ from fixtures.database import Database
 from fixtures.runs import capacity_spec, claim_all, grok_spec, register, speed_spec
 from sqlalchemy import Engine, text
 
-from db.claims import claim, mark_failed
+from db.claims import claim
 from db.queries.coverage import coverage_frame, failures, progress
 from db.queries.curves import accuracies, curves_frame
 from db.queries.frames import Passage, runs_frame
@@ -146,7 +146,10 @@ def test_progress_knows_the_rate_and_the_time_left(recorded: Recorded) -> None:
 
 def test_failures_are_counted_by_reason(database: Database) -> None:
     mine = claim_all(database.engine, [grok_spec(seed=seed) for seed in range(3)])
-    mark_failed(database.engine, mine[:2], "diverged")
+    with Recorder(database.engine, mine[:2], lease_seconds=60) as recorder:
+        for run in (0, 1):
+            ended = Ended(0, state="failed", reason="diverged", stopped_by="diverged")
+            recorder.finish(run, ended)
     suite = register(database.engine, [c.spec for c in mine]).suite_id
     with database.engine.connect() as connection:
         (found,) = failures(connection, suite)

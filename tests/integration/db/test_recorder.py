@@ -145,7 +145,7 @@ def test_a_resumed_run_has_the_passages_of_its_whole_curve(database: Database) -
     rows = curve(first.spec, 40, seed=5)
     with Recorder(database.engine, [first], lease_seconds=60) as recorder:
         recorder.record(0, 1, rows[:30])
-    release(database.engine, [first])
+    release(database.engine, [first], "crashed")
     (again,) = claim(database.engine, [first.run_id], "other", 60, {first.run_id: [25]})
     assert again.resume_epoch == 25
     record_all(database.engine, [again, second], epochs=40)

@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 from fixtures.commands import Commands, settings_environment, wait_until
 from fixtures.database import Database
+from fixtures.runs import renew_all
 from rich.console import Console
 from sqlalchemy import text
 
-from db.claims import claim, release, renew
+from db.claims import claim, release
 from service.errors import InputError, SuiteError, SweepError
 from service.settings import Settings
 from service.suites import Suite, load_suite
@@ -254,6 +255,8 @@ def test_a_killed_worker_is_replaced_and_its_runs_go_on_from_their_checkpoints(
     assert set(states(database).values()) == {"done"}
     assert scalar(database, "SELECT max(resume_epoch) FROM attempts") > 0
     assert scalar(database, "SELECT max(attempt) FROM runs") == 2
+    told = "SELECT count(*) FROM attempts WHERE engine || device || fingerprint IS NOT NULL"
+    assert scalar(database, told) == scalar(database, "SELECT count(*) FROM attempts") >= 2
     gaps = (
         "SELECT count(*) FROM curve c JOIN runs r ON r.id = c.run_id WHERE c.epoch > r.last_epoch"
     )
@@ -274,7 +277,7 @@ def test_runs_of_a_dead_sweep_are_taken_over_and_those_of_a_living_one_left_to_i
 
     def live() -> None:
         while not ended.wait(0.2):
-            renew(database.engine, held, 30.0)
+            renew_all(database.engine, held, 30.0)
 
     living = threading.Thread(target=live)
     living.start()
@@ -288,7 +291,7 @@ def test_runs_of_a_dead_sweep_are_taken_over_and_those_of_a_living_one_left_to_i
     assert {final[run] for run in (dead.run_id, *free)} == {"done"}
     assert final[other] == "running"
     assert scalar(database, f"SELECT attempt FROM runs WHERE id = {dead.run_id}") == 2
-    release(database.engine, held)
+    release(database.engine, held, "it has seen enough")
 
 
 def test_only_what_is_selected_is_trained(
@@ -331,6 +334,29 @@ def test_a_database_that_refuses_ends_the_sweep_without_blaming_runs(
     with pytest.raises(SweepError, match="has no groktime tables"):
         sweep(suite_of(TINY), SweepOptions(workers=1), writer_url=empty_database.url)
     assert set(states(database).values()) == {"pending"}
+
+
+def test_attempts_that_crash_say_why_and_with_what_and_leave_no_lease(
+    suite_of: Callable[..., Suite], sweep: Sweeper, database: Database
+) -> None:
+    execute(database, "ALTER TABLE curve ADD CONSTRAINT full_disk CHECK (epoch < 0)")
+    with pytest.raises(SweepError, match="results cannot be written"):
+        sweep(suite_of(TINY), SweepOptions(workers=1))
+    assert set(states(database).values()) == {"pending"}
+    query = (
+        "SELECT state, reason, engine, device, fingerprint, git_commit, versions, ended_at "
+        "FROM attempts"
+    )
+    with database.engine.connect() as connection:
+        attempts = connection.execute(text(query)).all()
+    assert attempts
+    for attempt in attempts:
+        assert attempt.state == "released"
+        assert attempt.reason.startswith("DatabaseError: results cannot be written")
+        assert attempt.device == "cpu"
+        assert attempt.fingerprint.startswith(attempt.engine)
+        assert attempt.versions["python"]
+        assert attempt.ended_at is not None
 
 
 def test_a_frozen_suite_that_changed_is_refused(
