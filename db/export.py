@@ -1,7 +1,8 @@
 """A suite's runs and curves as Parquet or CSV: exact, unsampled, streamed in flat memory.
 
-Beside the tables go a data dictionary (what every column means, from the database's own
-comments) and the suite's spec.
+Beside the tables goes a data dictionary: what every column means, from the database's own
+comments, and the suite's spec. One folder holds one export, whole: the files appear together when
+all are complete, and replace only those of an earlier export of the same suite.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,13 +25,15 @@ from sqlalchemy import Connection, text
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlalchemy.types import BigInteger, Boolean, DateTime, Double, Integer
 
-from db.queries.suites import get_suite
+from db.queries.suites import SuiteRow, get_suite
 from db.schema import Curve, Run
 from service.errors import InputError
 
 Format = Literal["parquet", "csv"]
 FORMATS: tuple[Format, ...] = ("parquet", "csv")
 BLOCK_BYTES = 4 << 20
+ABOUT = "dictionary.json"
+FILES = frozenset([ABOUT, *(f"{table}.{form}" for table in ("runs", "curves") for form in FORMATS)])
 
 HIDDEN = ("owner", "lease_until")  # of a worker, not of a result
 
@@ -51,18 +55,6 @@ FROM pg_attribute a WHERE a.attrelid = CAST(:table AS regclass) AND a.attnum > 0
 """
 
 
-@contextlib.contextmanager
-def whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file that appears under its name only when it is complete."""
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        with open(partial, "wb") as sink:
-            yield sink
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
 @dataclass(frozen=True)
 class Table:
     """One exported table: its query and the types of its columns."""
@@ -80,22 +72,62 @@ def export_suite(
     file_format: Format = "parquet",
     curves: bool = False,
 ) -> list[Path]:
-    """Write the suite's tables, its spec and the data dictionary; returns the files."""
+    """Write the suite's tables and the data dictionary; returns the files.
+
+    A folder with files of another export is refused by naming them.
+    """
     if file_format not in FORMATS:
         raise InputError(f"format: {file_format!r} is not accepted; {' or '.join(FORMATS)}")
     suite = get_suite(connection, name)
+    tables = [runs_table(suite.id), *([curves_table(suite.id)] if curves else [])]
+    files = {f"{table.name}.{file_format}": table for table in tables}
+    with _staged(directory, suite.name, [*files, ABOUT]) as stage:
+        for name, table in files.items():
+            with open(stage / name, "wb") as sink:
+                write_table(connection, table, sink, file_format)
+        about = json.dumps(_about(connection, suite, tables), indent=2, ensure_ascii=False)
+        (stage / ABOUT).write_text(about + "\n", "utf-8")
+    return [directory / name for name in (*files, ABOUT)]
+
+
+@contextlib.contextmanager
+def _staged(directory: Path, suite: str, names: Sequence[str]) -> Iterator[Path]:
+    """A folder whose files move into the directory, the last named last, when all are written."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
+        stage = tempfile.TemporaryDirectory(dir=directory, prefix=".export-")
     except OSError as problem:
         raise InputError(f"--to {directory}: {problem.strerror}; accepted: a folder") from problem
-    tables = [runs_table(suite.id), *([curves_table(suite.id)] if curves else [])]
-    written = []
-    for table in tables:
-        path = directory / f"{table.name}.{file_format}"
-        with whole_file(path) as sink:
-            write_table(connection, table, sink, file_format)
-        written.append(path)
-    about = {
+    with stage as folder:
+        _refuse_another_export(directory, suite, names)
+        yield Path(folder)
+        for name in names:
+            (Path(folder) / name).replace(directory / name)
+
+
+def _refuse_another_export(directory: Path, suite: str, names: Sequence[str]) -> None:
+    """Nothing of another suite is overwritten, and nothing is left that these files are not of."""
+    there = {path.name for path in directory.iterdir()} & FILES
+    others = there - set(names) if _exported(directory) == suite else there
+    if others:
+        raise InputError(
+            f"--to {directory}: there is another export ({', '.join(sorted(others))}); accepted: "
+            "an empty folder, or that of an earlier export of the same tables and format"
+        )
+
+
+def _exported(directory: Path) -> str | None:
+    """The suite whose export is in the directory; None: none that its dictionary tells."""
+    try:
+        about = json.loads((directory / ABOUT).read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    found = about.get("suite") if isinstance(about, dict) else None
+    return found if isinstance(found, str) else None
+
+
+def _about(connection: Connection, suite: SuiteRow, tables: Sequence[Table]) -> dict[str, Any]:
+    return {
         "suite": suite.name,
         "hash": suite.hash,
         "revision": suite.revision,
@@ -104,10 +136,6 @@ def export_suite(
         "spec": suite.spec,
         "tables": {table.name: dictionary(connection, table) for table in tables},
     }
-    path = directory / "dictionary.json"
-    with whole_file(path) as sink:
-        sink.write(json.dumps(about, indent=2, ensure_ascii=False).encode() + b"\n")
-    return [*written, path]
 
 
 def runs_table(suite_id: int) -> Table:

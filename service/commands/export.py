@@ -14,7 +14,7 @@ from service.errors import InputError
 
 def export(
     suite: Annotated[str, typer.Argument(help="Name of the suite.")],
-    to: Annotated[Path, typer.Option("--to", help="Folder to write into.")],
+    to: Annotated[Path, typer.Option("--to", help="Folder of this export alone.")],
     file_format: Annotated[
         str, typer.Option("--format", help=f"{' or '.join(FORMATS)}.")
     ] = "parquet",

@@ -5,7 +5,10 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
+import psycopg2
+import psycopg2.errors
 import pyarrow.parquet as pq
 import pytest
 from fixtures.curves import record_all
@@ -24,6 +27,10 @@ def recorded(database: Database) -> Database:
     record_all(database.engine, claim_all(database.engine, SPECS))
     register(database.engine, [*SPECS, grok_spec(seed=9)])
     return database
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def test_parquet_holds_runs_and_curves_exactly(recorded: Database, tmp_path: Path) -> None:
@@ -73,6 +80,69 @@ def test_an_empty_suite_exports_empty_tables(database: Database, tmp_path: Path)
     with database.engine.connect() as connection:
         export_suite(connection, "little", tmp_path, curves=True)
     assert pq.read_table(tmp_path / "curves.parquet").num_rows == 0
+
+
+def test_the_same_export_again_takes_the_place_of_the_first(
+    recorded: Database, tmp_path: Path
+) -> None:
+    with recorded.engine.connect() as connection:
+        export_suite(connection, "little", tmp_path)
+    with recorded.engine.begin() as connection:
+        connection.execute(text("UPDATE suites SET revision = revision + 1"))
+        files = export_suite(connection, "little", tmp_path, curves=True)
+        revision = connection.scalar(text("SELECT revision FROM suites"))
+    assert sorted(tmp_path.iterdir()) == sorted(files)
+    assert json.loads((tmp_path / "dictionary.json").read_text())["revision"] == revision
+
+
+@pytest.mark.parametrize(
+    ("suite", "options", "named"),
+    [
+        ("other", {"curves": True}, "curves.parquet, dictionary.json, runs.parquet"),
+        ("little", {"curves": True, "file_format": "csv"}, "curves.parquet, runs.parquet"),
+        ("little", {}, "curves.parquet"),
+    ],
+)
+def test_a_folder_with_another_export_is_refused_and_left_as_it_is(
+    recorded: Database, tmp_path: Path, suite: str, options: dict[str, Any], named: str
+) -> None:
+    register(recorded.engine, SPECS[:1], name="other")
+    with recorded.engine.connect() as connection:
+        export_suite(connection, "little", tmp_path, curves=True)
+        before = contents(tmp_path)
+        with pytest.raises(InputError, match=rf"another export \({named}\); accepted: an empty"):
+            export_suite(connection, suite, tmp_path, **options)
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["runs.parquet", "dictionary.json"])
+@pytest.mark.parametrize("content", [b"mine", b"[1]", b'{"suite": 1}', b"\xff"])
+def test_a_file_that_no_export_wrote_is_not_overwritten(
+    recorded: Database, tmp_path: Path, name: str, content: bytes
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    (tmp_path / "notes.txt").write_text("what else is there does not matter")
+    with recorded.engine.connect() as connection, pytest.raises(InputError, match=name):
+        export_suite(connection, "little", tmp_path)
+    assert (tmp_path / name).read_bytes() == content
+
+
+def test_an_export_that_fails_leaves_the_earlier_one_whole(
+    recorded: Database, tmp_path: Path
+) -> None:
+    with recorded.engine.connect() as connection:
+        export_suite(connection, "little", tmp_path, curves=True)
+    before = contents(tmp_path)
+    with recorded.engine.begin() as connection:
+        connection.execute(text("UPDATE suites SET revision = revision + 1"))
+        connection.execute(text("UPDATE runs SET seconds = 7"))
+        connection.execute(text("ALTER TABLE curve RENAME COLUMN bits TO gone"))
+    with (
+        recorded.engine.connect() as connection,
+        pytest.raises(psycopg2.errors.UndefinedColumn),
+    ):
+        export_suite(connection, "little", tmp_path, curves=True)
+    assert contents(tmp_path) == before
 
 
 def test_an_export_to_what_is_no_folder_is_refused(recorded: Database, tmp_path: Path) -> None:
