@@ -1,6 +1,6 @@
 """How fast epochs get into the database and questions get their answers out of it.
 
-    python -m benchmarks.database [--quick] [--json]
+    python -m benchmarks.database [--quick] [--json]        progress goes to standard error
 
 Fills a scratch embedded server: ingest by the recorder's own transaction beside executemany in
 turns, eight writers at once, the recorder's share of the time of a real bundle, then a database
@@ -26,19 +26,16 @@ os.environ["OMP_NUM_THREADS"] = "1"
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import numpy as np
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Engine, text
 
 from benchmarks.paper_database import PAPER, PAPER_ROWS, QUICK, QUICK_ROWS, fill
+from benchmarks.route_queries import measure_queries
 from db import embedded
 from db.claims import Claim, claim
 from db.curve_rows import COLUMNS, METRICS, absent_columns, encode
 from db.engine import connect
 from db.flushing import Part, write
 from db.migrating import migrate
-from db.queries.coverage import coverage_frame
-from db.queries.curves import curves_frame
-from db.queries.frames import Passage, runs_frame
-from db.queries.suites import suite_revision
 from db.recorder import Recorder
 from db.registering import open_runs, register_suite
 from service.spec import FixedStop, ModelSpec, ModularData, OptimiserSpec, RunSpec
@@ -46,7 +43,6 @@ from service.spec import FixedStop, ModelSpec, ModularData, OptimiserSpec, RunSp
 FLUSH_ROWS = 5_000
 RUNS = 10  # of one writer; a flush holds FLUSH_ROWS / RUNS epochs of each
 WRITERS = 8
-EXPLAIN_LIMIT = 6
 
 EXECUTEMANY = f"""
 INSERT INTO curve (run_id, epoch, {", ".join(COLUMNS)})
@@ -225,66 +221,9 @@ def measure_overhead(engine: Engine, epochs: int, rounds: int) -> dict[str, floa
     }
 
 
-def timed(call: Callable[[], object], repeats: int = 5) -> float:
-    """Milliseconds, the median of some calls after a first one."""
-    call()
-    times = []
-    for _ in range(repeats):
-        started = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - started)
-    return 1_000 * statistics.median(times)
-
-
-def measure_queries(connection: Connection, suite: str, prime: int) -> dict[str, float]:
-    """The reads behind the routes, warm, in milliseconds."""
-    suite_id, _ = suite_revision(connection, suite)
-    speed = {"t_mem": Passage("online", 0.99)}
-    grok = {
-        "e_train": Passage("online", 0.99),
-        "e_val": Passage("val", 0.98),
-        "t_gen": Passage("val", 0.99),
-    }
-    off = {"e_train": Passage("online", 0.9725), "t_gen": Passage("val", 0.9725)}
-    one = {"prime": prime}
-    run_id = connection.scalar(
-        text("SELECT id FROM runs WHERE kind = 'grok' ORDER BY last_epoch DESC LIMIT 1")
-    )
-    assert run_id is not None
-
-    def frames(filters: dict[str, int] | None) -> None:
-        runs_frame(connection, suite_id, "speed", speed, filters)
-        runs_frame(connection, suite_id, "grok", grok, filters)
-
-    return {
-        "revision_ms": timed(lambda: suite_revision(connection, suite)),
-        "crossing_ms": timed(lambda: frames(one)),
-        "speeds_ms": timed(lambda: runs_frame(connection, suite_id, "speed", speed)),
-        "delay_ms": timed(lambda: runs_frame(connection, suite_id, "grok", grok, one)),
-        "whole_suite_ms": timed(lambda: frames(None)),
-        "coverage_ms": timed(lambda: coverage_frame(connection, suite_id)),
-        "curve_ms": timed(lambda: curves_frame(connection, [run_id])),
-        "off_ladder_ms": timed(lambda: runs_frame(connection, suite_id, "grok", off, one)),
-    }
-
-
-def curve_scans(connection: Connection) -> int:
-    """Sequential scans of the curve in this transaction: the queries above must make none."""
-    query = text("SELECT seq_scan FROM pg_stat_xact_user_tables WHERE relname = 'curve'")
-    return int(connection.scalar(query) or 0)
-
-
-def explain(connection: Connection, suite: str, prime: int) -> list[str]:
-    """How the server finds the epochs off the ladder: the lines that name the curve."""
-    query = text(
-        "EXPLAIN SELECT f.epoch FROM suite_runs sr JOIN runs r ON r.id = sr.run_id "
-        "LEFT JOIN LATERAL (SELECT c.epoch FROM curve c WHERE c.run_id = r.id AND c.epoch "
-        "BETWEEN r.first_val[48] AND r.first_val[49] AND c.val_correct >= 0.9725 * r.n_val "
-        "ORDER BY c.epoch LIMIT 1) f ON true WHERE sr.suite_id = "
-        "(SELECT id FROM suites WHERE name = :suite) AND r.kind = 'grok' AND r.prime = :prime"
-    )
-    plan = connection.scalars(query, {"suite": suite, "prime": prime})
-    return [line.strip() for line in plan if " on " in line][:EXPLAIN_LIMIT]
+def tell(words: str) -> None:
+    """Say how far it is; standard output is for the results alone."""
+    print(f"{time.strftime('%H:%M:%S')} {words}", file=sys.stderr, flush=True)
 
 
 def measure(home: Path, quick: bool) -> dict[str, Any]:
@@ -292,21 +231,25 @@ def measure(home: Path, quick: bool) -> dict[str, Any]:
     engine = connect(url, check_schema=False)
     migrate(engine)
     found: dict[str, Any] = {"quick": quick}
+    tell("1 of 5: ingest on one connection")
     found |= measure_ingest(engine, 3 if quick else 10)
+    tell(f"2 of 5: {WRITERS} writers")
     found |= measure_writers(url, 4 if quick else 20)
+    tell("3 of 5: a bundle with and without recording")
     found |= measure_overhead(engine, 30 if quick else 100, 1 if quick else 3)
     with engine.begin() as connection:
         connection.execute(text("TRUNCATE suites, runs, suite_runs, attempts, curve CASCADE"))
     names, suite, prime = (QUICK, "mini", 59) if quick else (PAPER, "central", 113)
+    wanted = QUICK_ROWS if quick else PAPER_ROWS
+    tell(f"4 of 5: a database of {wanted:,} epochs")
     started = time.perf_counter()
-    runs, rows = fill(engine, names, QUICK_ROWS if quick else PAPER_ROWS)
+    runs, rows = fill(engine, names, wanted, tell)
     found |= {"runs": runs, "curve_rows": rows, "fill_seconds": time.perf_counter() - started}
+    tell(f"5 of 5: queries on {runs:,} runs and {rows:,} epochs")
     with connect(url, "reader").connect() as connection:
         size = connection.scalar(text("SELECT pg_total_relation_size('curve')"))
         found["bytes_per_epoch"] = int(size or 0) / rows
         found |= measure_queries(connection, suite, prime)
-        found["curve_scans"] = curve_scans(connection)
-        found["explain"] = explain(connection, suite, prime)
     engine.dispose()
     return found
 
@@ -327,7 +270,8 @@ def main() -> None:
         return
     for name, value in found.items():
         if name == "explain":
-            print("\n".join(f"  {line}" for line in value))
+            for question, scans in value.items():
+                print("\n".join(f"  {question:12} {scan}" for scan in scans))
         else:
             print(
                 f"{name:26} {value:>14,.3f}"

@@ -6,6 +6,9 @@ are those of the curve; only sizes and times mean anything.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 from sqlalchemy import Engine, text
 
 from db.registering import Registered, register_suite
@@ -70,17 +73,32 @@ def register(engine: Engine, suite: Suite) -> Registered:
     return register_suite(engine, suite.name, spec, suite.digest, suite.runs(), taken)
 
 
-def fill(engine: Engine, names: tuple[str, ...], curve_rows: int) -> tuple[int, int]:
-    """Register the suites and close all their runs; returns numbers of runs and curve rows."""
+def fill(
+    engine: Engine,
+    names: tuple[str, ...],
+    curve_rows: int,
+    tell: Callable[[str], None] = lambda words: None,
+) -> tuple[int, int]:
+    """Register the suites and close all their runs; returns numbers of runs and curve rows.
+
+    `tell` hears how far it is and how many seconds are left.
+    """
     for name in names:
+        tell(f"registering {name}")
         register(engine, load_suite(name))
     with engine.begin() as connection:
         runs, last = connection.execute(text("SELECT count(*), max(id) FROM runs")).one()
         mean = max(2, round(curve_rows / runs))
         connection.execute(text(CLOSE_RUNS), {"mean": mean, "ladder": list(LADDER)})
+    started, written = time.monotonic(), 0
     for first in range(1, last + 1, RUNS_A_STEP):
+        step = {"first": first, "last": first + RUNS_A_STEP - 1}
         with engine.begin() as connection:
-            connection.execute(text(FILL_CURVE), {"first": first, "last": first + RUNS_A_STEP - 1})
+            written += connection.execute(text(FILL_CURVE), step).rowcount
+        done = min(1.0, step["last"] / last)
+        left = (time.monotonic() - started) * (1 - done) / done
+        tell(f"{written:,} epochs written ({done:.0%}), {left:.0f} s left")
+    tell("vacuuming")
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(text("VACUUM ANALYZE"))
         rows = connection.scalar(text("SELECT count(*) FROM curve"))

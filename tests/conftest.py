@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import signal
+import sys
+from pathlib import Path
+
+# Benchmarks are measured by tests, too, but are no part of what is installed.
+sys.path.insert(0, str(Path(__file__).parent.parent))
 
 # A shell starts background jobs with Ctrl-C ignored, and so would every process started here be.
 signal.signal(signal.SIGINT, signal.default_int_handler)

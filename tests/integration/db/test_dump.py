@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import random
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fixtures.curves import record_all
+from fixtures.curves import record_all, record_diverged
 from fixtures.database import Database, Server, scratch_database
 from fixtures.runs import capacity_spec, claim_all, grok_spec, register, speed_spec
 from sqlalchemy import text
@@ -17,7 +18,7 @@ from sqlalchemy import text
 from db.check import check
 from db.claims import claim, release
 from db.dump import Dumped, dump_suite
-from db.dump_file import MANIFEST, opened
+from db.dump_file import MANIFEST, opened, seal
 from db.load import load_dump
 from db.queries.suites import get_suite
 from db.registering import open_runs
@@ -88,6 +89,31 @@ def test_a_loaded_suite_equals_the_dumped_one(
         suite = get_suite(connection, "little")
     assert suite.recorded is not None
     assert suite.recorded["devices"] == ["cpu"]
+
+
+def test_reals_and_attempts_travel_unchanged(
+    database: Database, other: Database, tmp_path: Path
+) -> None:
+    record_diverged(database.engine, claim_all(database.engine, [grok_spec(), speed_spec()]))
+    write_dump(database, tmp_path / "little.dump")
+    load_dump(other.engine, tmp_path / "little.dump")
+    queries = (
+        "SELECT key, state, reason, float4send(final_train_loss), float4send(best_train_loss) "
+        "FROM runs ORDER BY key",
+        "SELECT r.key, epoch, float4send(train_loss), float4send(val_loss), "
+        "float4send(c.weight_norm) FROM curve c JOIN runs r ON r.id = c.run_id ORDER BY 1, 2",
+        "SELECT r.key, to_jsonb(a) - 'run_id' FROM attempts a JOIN runs r ON r.id = a.run_id "
+        "ORDER BY 1",
+    )
+    for query in queries:
+        there, here = (_rows(found, query) for found in (database, other))
+        assert here == there != []
+
+
+def _rows(database: Database, query: str) -> list[tuple[Any, ...]]:
+    with database.engine.connect() as connection:
+        rows = connection.execute(text(query)).all()
+    return [tuple(bytes(v) if isinstance(v, memoryview) else v for v in row) for row in rows]
 
 
 def test_loading_again_changes_nothing(recorded: Database, other: Database, tmp_path: Path) -> None:
@@ -181,6 +207,24 @@ def test_a_newer_format_is_refused(other: Database, tmp_path: Path) -> None:
     path.write_bytes(b"groktime-dump 99 sha256=" + b"0" * 64 + b"\n")
     with pytest.raises(DumpError, match="format 99, newer than 1"):
         load_dump(other.engine, path)
+
+
+def test_a_dump_from_a_newer_schema_is_refused_and_changes_nothing(
+    recorded: Database, other: Database, tmp_path: Path
+) -> None:
+    path, newer = tmp_path / "little.dump", tmp_path / "newer.dump"
+    write_dump(recorded, path)
+    with opened(path) as archive, zipfile.ZipFile(tmp_path / "archive", "w") as changed:
+        for name in archive.namelist():
+            content = archive.read(name)
+            if name == MANIFEST:
+                content = json.dumps(json.loads(content) | {"schema": "9999"}).encode()
+            changed.writestr(name, content)
+    seal(tmp_path / "archive", newer)
+    before = everything(other)
+    with pytest.raises(DumpError, match=r"schema 9999, which this groktime does not know: install"):
+        load_dump(other.engine, newer)
+    assert everything(other) == before
 
 
 @pytest.mark.parametrize("content", [b"", b"hello\n", b"groktime-dump 1 sha256=zz\n"])

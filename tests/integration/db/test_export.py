@@ -7,16 +7,17 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psycopg2
 import psycopg2.errors
 import pyarrow.parquet as pq
 import pytest
-from fixtures.curves import record_all
+from fixtures.curves import extreme_curve, record_all, record_diverged
 from fixtures.database import Database
 from fixtures.runs import capacity_spec, claim_all, grok_spec, register, speed_spec
 from sqlalchemy import text
 
-from db.export import export_suite
+from db.export import Format, export_suite
 from service.errors import InputError, SuiteError
 
 SPECS = [grok_spec(), speed_spec(), capacity_spec()]
@@ -63,6 +64,25 @@ def test_csv_holds_the_same_rows(recorded: Database, tmp_path: Path) -> None:
     assert rows[0]["epoch"] == "1"
     with open(tmp_path / "runs.csv", newline="") as file:
         assert len(list(csv.DictReader(file))) == 4
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "csv"])
+def test_every_real_is_exported_bit_for_bit(
+    database: Database, tmp_path: Path, file_format: Format
+) -> None:
+    (mine,) = claim_all(database.engine, [grok_spec()])
+    record_diverged(database.engine, [mine])
+    with database.engine.connect() as connection:
+        export_suite(connection, "little", tmp_path, file_format=file_format, curves=True)
+    if file_format == "csv":
+        with open(tmp_path / "curves.csv", newline="") as file:
+            table = list(csv.DictReader(file))
+    else:
+        table = pq.read_table(tmp_path / "curves.parquet").to_pylist()
+    rows = extreme_curve(mine.spec)
+    for name in ("train_loss", "val_loss", "weight_norm"):
+        exported = np.array([float(row[name]) for row in table], np.float32)
+        assert exported.view(np.int32).tolist() == rows[name].view(np.int32).tolist(), name
 
 
 def test_the_dictionary_explains_every_column(recorded: Database, tmp_path: Path) -> None:
