@@ -22,7 +22,6 @@ from pydantic import SecretStr
 from ray import tune
 from sqlalchemy import Engine as Database
 from sqlalchemy import text
-from sqlalchemy.exc import DBAPIError
 
 from db.abandoning import abandon
 from db.claims import Claim, claim, release
@@ -182,11 +181,11 @@ class BundleTrainable(tune.Trainable):
 
 
 def give_back(database: Database, claims: Sequence[Claim], reason: str) -> None:
-    """Release the runs; where the database is the trouble their leases end by themselves."""
+    """Release the runs, if that is possible still: otherwise their leases end by themselves."""
     try:
         release(database, claims, redact(reason)[:LONGEST_REASON])
-    except DBAPIError as error:
-        log.warning("runs are not given back: %s", first_line(error.orig))
+    except Exception as error:  # must not hide the one that ended the training
+        log.warning("runs are not given back: %s", first_line(error))
 
 
 def gpu_share() -> float:

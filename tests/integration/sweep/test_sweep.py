@@ -15,17 +15,18 @@ import numpy as np
 import pytest
 from fixtures.commands import Commands, settings_environment, wait_until
 from fixtures.database import Database
-from fixtures.runs import renew_all
+from fixtures.runs import grok_spec, renew_all
 from rich.console import Console
-from sqlalchemy import text
+from sqlalchemy import create_engine, text
 
-from db.claims import claim, release
+from db.claims import Claim, claim, release
 from service.errors import InputError, SuiteError, SweepError
 from service.settings import Settings
 from service.suites import Suite, load_suite
 from service.sweep.job import Job, SweepOptions, SweepReport, prepare
 from service.sweep.running import run_sweep
 from service.sweep.selection import Selection
+from workers.trainable import give_back
 from workers.training import Outcome, train
 
 # Ray and Tune warn about themselves in ways that are none of a test's business.
@@ -357,6 +358,12 @@ def test_attempts_that_crash_say_why_and_with_what_and_leave_no_lease(
         assert attempt.fingerprint.startswith(attempt.engine)
         assert attempt.versions["python"]
         assert attempt.ended_at is not None
+
+
+def test_runs_that_cannot_be_given_back_hide_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    away = create_engine("postgresql+psycopg2://nobody@127.0.0.1:1/nowhere")
+    give_back(away, [Claim(1, 1, grok_spec(), 0)], "DatabaseError: results cannot be written")
+    assert "runs are not given back" in caplog.text
 
 
 def test_a_frozen_suite_that_changed_is_refused(
