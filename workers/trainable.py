@@ -37,6 +37,7 @@ from workers.checkpoints import CheckpointStore
 
 if TYPE_CHECKING:
     from workers.engines import Engine
+    from workers.graphed import StepMode
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +54,7 @@ class WorkerOrders:
     lease_seconds: float
     device: str
     engine: Engine
+    gpu_step: StepMode
 
     @classmethod
     def of(cls, settings: Settings, database_url: str, device: str) -> WorkerOrders:
@@ -64,6 +66,7 @@ class WorkerOrders:
             settings.lease_seconds,
             device,
             settings.engine,
+            settings.gpu_step,
         )
 
 
@@ -138,7 +141,10 @@ class BundleTrainable(tune.Trainable):
         orders = self._orders
         usable = {
             run_id: self._store.epochs(
-                spec.key, engine_fingerprint(spec, engine=orders.engine, device=orders.device)
+                spec.key,
+                engine_fingerprint(
+                    spec, engine=orders.engine, device=orders.device, gpu_step=orders.gpu_step
+                ),
             )
             for run_id, spec in specs.items()
         }
@@ -157,6 +163,7 @@ class BundleTrainable(tune.Trainable):
                 recorder,
                 device=orders.device,
                 engine=orders.engine,
+                gpu_step=orders.gpu_step,
                 checkpoints=self._store,
                 resume_epochs=[claimed.resume_epoch for claimed in claims],
                 checkpoint_seconds=orders.checkpoint_seconds,
