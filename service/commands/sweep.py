@@ -83,10 +83,14 @@ def sweep(
     selection = Selection(prime or (), checked_kinds(kind), width or (), seed or ())
     options = SweepOptions(selection, limit, gpus_per_bundle, workers, retry_failed)
     if dry_run:
+        from service.sweep.cluster import cluster_address
+        from service.sweep.means import expected
         from service.sweep.preview import preview
 
         engine = existing_database()
-        plan = preview(loaded, engine, options)
+        settings = get_settings()
+        with expected(options, settings, cluster_address(address, settings.ray_address)) as means:
+            plan = preview(loaded, engine, options, means)
         typer.echo(json.dumps(asdict(plan)) if as_json else str(plan))
         if engine is None:
             typer.echo("no database is running: planned as if nothing were trained", err=True)
