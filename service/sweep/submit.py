@@ -17,7 +17,7 @@ from service.errors import SweepError
 from service.settings import Settings
 from service.suites import Suite, load_suite
 from service.suites.loader import chain
-from service.sweep.cluster import settle_authentication
+from service.sweep.cluster import check_gpu_share, settle_authentication
 from service.sweep.job import SweepOptions
 
 JobState = Literal["PENDING", "RUNNING", "STOPPED", "SUCCEEDED", "FAILED"]
@@ -32,6 +32,11 @@ PASSED = (
 @contextmanager
 def _asking(address: str) -> Iterator[Any]:
     """A client of the cluster's jobs; what Ray or the network refuses is told in one line."""
+    if not address.startswith(("http://", "https://")):
+        raise SweepError(
+            f"Ray jobs at {address}: is not an address of jobs; accepted: http://HOST:PORT, "
+            "such as http://127.0.0.1:8265"
+        )
     settle_authentication(local=False)
     from ray.job_submission import JobSubmissionClient
 
@@ -58,7 +63,9 @@ def submit_sweep(
     everybody who may see its jobs.
     """
     loaded = load_suite(suite)
-    options.selection.chosen(loaded.runs())  # refuses here what the job would refuse there
+    # Refuse here what the job would refuse there.
+    options.selection.chosen(loaded.runs())
+    check_gpu_share(options.gpus_per_bundle, settings.device)
     variables = {**_environment(settings, pass_database_url), **(environment or {})}
     runtime: dict[str, Any] = {"env_vars": variables}
     with tempfile.TemporaryDirectory(prefix="groktime-job-") as folder:
