@@ -25,8 +25,16 @@ def groktime(*arguments: str, **variables: str) -> subprocess.CompletedProcess[s
     [
         (["suite", "show", "nowhere"], {}, "nowhere"),
         (["sweep", "demo", "--kind", "fast"], {}, "capacity, speed, grok"),
-        (["sweep", "demo", "--address", "127.0.0.1:1", "--dry-run"], {}, "cannot be reached"),
-        (["submit", "demo", "--address", "127.0.0.1:1"], {}, "http://HOST:PORT"),
+        (
+            ["sweep", "demo", "--address", "127.0.0.1:1", "--dry-run"],
+            {"GROKTIME_HOME": "/tmp/gt-no-database"},
+            "cannot be reached",
+        ),
+        (
+            ["submit", "demo", "--address", "127.0.0.1:1"],
+            {"GROKTIME_HOME": "/tmp/gt-no-database"},
+            "http://HOST:PORT",
+        ),
         (["suite", "check", "/dev/zero"], {}, "is not a file"),
         (["db", "url"], {"GROKTIME_HOME": "relative"}, "GROKTIME_HOME"),
         (["db", "url"], {"GROKTIME_PORT": "99999"}, "GROKTIME_PORT"),
