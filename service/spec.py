@@ -223,7 +223,7 @@ class OptimiserSpec(_Part):
     beta2: Real = Field(default=0.98, ge=0, lt=1)
     eps: Real = Field(default=1e-8, gt=0)
     weight_decay: Real = Field(default=1.0, ge=0)
-    batch_size: int = Field(default=512, ge=1)
+    batch_size: int = Field(default=512, ge=1, le=100_000_000)
 
 
 class ThresholdStop(_Part):

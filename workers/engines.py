@@ -50,12 +50,21 @@ def choose_engine(spec: RunSpec, engine: Engine, device: str) -> Literal["native
     return "torch"
 
 
-def step_mode(device: torch.device) -> StepMode:
-    """How steps are called on the device, as the worker's settings say; plainly on a CPU."""
-    return get_settings().gpu_step if device.type == "cuda" else "plain"
+def step_mode(device: torch.device, gpu_step: StepMode | None = None) -> StepMode:
+    """How steps are called on the device; plainly on a CPU.
+
+    What a sweep orders wins over the settings of the process, which on a worker are the node's.
+    """
+    return (gpu_step or get_settings().gpu_step) if device.type == "cuda" else "plain"
 
 
-def engine_fingerprint(spec: RunSpec, *, engine: Engine = "auto", device: str = "auto") -> str:
+def engine_fingerprint(
+    spec: RunSpec,
+    *,
+    engine: Engine = "auto",
+    device: str = "auto",
+    gpu_step: StepMode | None = None,
+) -> str:
     """The fingerprint a stack of such runs will have: which checkpoints it can go on from."""
     if choose_engine(spec, engine, device) == "native":
         from workers.native import NativeStack
@@ -64,15 +73,21 @@ def engine_fingerprint(spec: RunSpec, *, engine: Engine = "auto", device: str = 
     from workers.torch_engine import torch_fingerprint
 
     chosen = resolve_device(device)
-    return torch_fingerprint(chosen, step_mode(chosen))
+    return torch_fingerprint(chosen, step_mode(chosen, gpu_step))
 
 
-def trainer_of(spec: RunSpec, *, engine: Engine = "auto", device: str = "auto") -> Trainer:
+def trainer_of(
+    spec: RunSpec,
+    *,
+    engine: Engine = "auto",
+    device: str = "auto",
+    gpu_step: StepMode | None = None,
+) -> Trainer:
     """What a stack of such runs will be trained with, found out without making it."""
     return Trainer(
         engine=choose_engine(spec, engine, device),
         device=resolve_name(device),
-        fingerprint=engine_fingerprint(spec, engine=engine, device=device),
+        fingerprint=engine_fingerprint(spec, engine=engine, device=device, gpu_step=gpu_step),
     )
 
 
@@ -81,6 +96,7 @@ def make_stack(
     *,
     engine: Engine = "auto",
     device: str = "auto",
+    gpu_step: StepMode | None = None,
     states: Sequence[State] | None = None,
     epochs: Sequence[int] | None = None,
     datasets: Sequence[Dataset] | None = None,
@@ -105,5 +121,5 @@ def make_stack(
         epochs=epochs,
         datasets=datasets,
         orders=orders,
-        step=step_mode(resolve_device(device)),
+        step=step_mode(resolve_device(device), gpu_step),
     )

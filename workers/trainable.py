@@ -38,6 +38,7 @@ from workers.checkpoints import CheckpointStore
 
 if TYPE_CHECKING:
     from workers.engines import Engine
+    from workers.graphed import StepMode
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ class WorkerOrders:
     lease_seconds: float
     device: str
     engine: Engine
+    gpu_step: StepMode
 
     @classmethod
     def of(cls, settings: Settings, database_url: str, device: str) -> WorkerOrders:
@@ -67,6 +69,7 @@ class WorkerOrders:
             settings.lease_seconds,
             device,
             settings.engine,
+            settings.gpu_step,
         )
 
 
@@ -140,7 +143,9 @@ class BundleTrainable(tune.Trainable):
 
         orders = self._orders
         any_of_them = next(iter(specs.values()))  # a stack's runs have one shape
-        trainer = trainer_of(any_of_them, engine=orders.engine, device=orders.device)
+        trainer = trainer_of(
+            any_of_them, engine=orders.engine, device=orders.device, gpu_step=orders.gpu_step
+        )
         usable = {
             run_id: self._store.epochs(spec.key, trainer.fingerprint)
             for run_id, spec in specs.items()
@@ -174,6 +179,7 @@ class BundleTrainable(tune.Trainable):
                 recorder,
                 device=orders.device,
                 engine=orders.engine,
+                gpu_step=orders.gpu_step,
                 checkpoints=self._store,
                 resume_epochs=[claimed.resume_epoch for claimed in claims],
                 checkpoint_seconds=orders.checkpoint_seconds,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from numpy.typing import NDArray
 
@@ -21,6 +21,9 @@ from workers.engines import Engine, choose_engine, make_stack
 from workers.model import initial_state
 from workers.stack import State, check_stack
 from workers.stopping import StoppedBy, Watch, examine
+
+if TYPE_CHECKING:
+    from workers.graphed import StepMode
 
 BLOCK_SECONDS = 0.5  # how long the device trains between two readings
 CHECKPOINT_SECONDS = 30.0
@@ -79,6 +82,7 @@ def train(
     *,
     device: str = "auto",
     engine: Engine = "auto",
+    gpu_step: StepMode | None = None,
     checkpoints: CheckpointStore | None = None,
     resume_epochs: Sequence[int] | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
@@ -92,7 +96,8 @@ def train(
     should_stop is asked after every block; when it says so, the unfinished runs are checkpointed
     and left.
     """
-    session = _Session(specs, sink, device, engine, checkpoints, resume_epochs or [0] * len(specs))
+    start = resume_epochs or [0] * len(specs)
+    session = _Session(specs, sink, device, engine, gpu_step, checkpoints, start)
     saved = time.monotonic()
     block = 1
     while session.runs:
@@ -117,6 +122,7 @@ class _Session:
         sink: Sink,
         device: str,
         engine: Engine,
+        gpu_step: StepMode | None,
         checkpoints: CheckpointStore | None,
         resume_epochs: Sequence[int],
     ) -> None:
@@ -140,7 +146,12 @@ class _Session:
         self.engine = choose_engine(specs[0], engine, device)
         self.device = resolve_name(device)
         self.stack = make_stack(
-            specs, engine=self.engine, device=device, states=states, epochs=resume_epochs
+            specs,
+            engine=self.engine,
+            device=device,
+            gpu_step=gpu_step,
+            states=states,
+            epochs=resume_epochs,
         )
         self.fingerprint = self.stack.fingerprint
         if fingerprints - {self.fingerprint}:

@@ -76,17 +76,24 @@ def sweep(
 
     ray job submit --address http://127.0.0.1:8265 --working-dir . -- groktime sweep mini
     """
+    from service.sweep.cluster import check_gpu_share, cluster_address
     from service.sweep.job import SweepOptions
     from service.sweep.selection import Selection
 
     loaded = load_suite(suite)
     selection = Selection(prime or (), checked_kinds(kind), width or (), seed or ())
     options = SweepOptions(selection, limit, gpus_per_bundle, workers, retry_failed)
+    # Before a database is started: a mistake leaves nothing behind.
+    selection.chosen(loaded.runs())
+    check_gpu_share(gpus_per_bundle, get_settings().device)
     if dry_run:
+        from service.sweep.means import expected
         from service.sweep.preview import preview
 
         engine = existing_database()
-        plan = preview(loaded, engine, options)
+        settings = get_settings()
+        with expected(options, settings, cluster_address(address, settings.ray_address)) as means:
+            plan = preview(loaded, engine, options, means)
         typer.echo(json.dumps(asdict(plan)) if as_json else str(plan))
         if engine is None:
             typer.echo("no database is running: planned as if nothing were trained", err=True)

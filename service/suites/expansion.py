@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
@@ -31,7 +31,7 @@ from service.spec import (
     ShuffledData,
     ThresholdStop,
 )
-from service.suites.document import Document, Path
+from service.suites.document import Document, Path, field_name
 from service.suites.schema import Block, CapacityBlock, StopRule, SuiteFile, merged_stop
 from service.suites.values import (
     DATA_AXES,
@@ -91,8 +91,51 @@ def expand(suite: SuiteFile, document: Document) -> Expansion:
     """Every run of the suite, in the order of its grids."""
     grid = _Grid(suite, document)
     grid.refuse_absurd()
-    members = [member for place in grid.places() for member in grid.runs(place)]
+    places = [(place, list(grid.runs(place))) for place in grid.places()]
+    _refuse_repeated_runs(suite, document, places)
+    members = [member for _, runs in places for member in runs]
+    _refuse_empty_analysis(suite, document, members)
     return Expansion(tuple(members), tuple(grid.left_out))
+
+
+def _refuse_repeated_runs(
+    suite: SuiteFile, document: Document, places: Sequence[tuple[_Place, Sequence[Member]]]
+) -> None:
+    """Blocks of one kind may share a cell, but not a run of it."""
+    seen: dict[tuple[object, ...], Path] = {}
+    for place, members in places:
+        if len(getattr(suite, place.kind)) == 1:
+            continue
+        cell = (place.prime, *map(repr, place.setting.items()))
+        for member in members:
+            before = seen.setdefault((member.spec.key, *cell), place.path)
+            if before == place.path:
+                continue
+            spec = member.spec
+            size = f", {spec.data.n_train} examples" if place.kind == "capacity" else ""
+            raise document.error(
+                place.path,
+                f"repeats a run of {field_name(before)} (prime {place.prime}, "
+                f"width {spec.model.width}{size}, seed {spec.seed}); name each run in one block",
+            )
+
+
+def _refuse_empty_analysis(suite: SuiteFile, document: Document, members: Sequence[Member]) -> None:
+    """The analysis must leave widths to look at and read a clock that was recorded."""
+    widest, clock = suite.analysis.max_width, suite.analysis.clock
+    for kind in ("speed", "grok"):
+        specs = [member.spec for member in members if member.spec.kind == kind]
+        least = min((spec.model.width for spec in specs), default=0)
+        if widest is not None and widest < least:
+            raise document.error(
+                ("analysis", "max_width"),
+                f"{widest} leaves no {kind} run; the smallest width is {least}",
+            )
+        if clock == "eval" and not all(spec.eval_train for spec in specs):
+            raise document.error(
+                ("analysis", "clock"),
+                f"'eval' is not recorded by {kind} runs with eval_train: false; accepted: 'online'",
+            )
 
 
 @dataclass(frozen=True)

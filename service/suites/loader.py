@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -21,6 +22,7 @@ from service.suites.values import readable
 
 SHIPPED = Path(__file__).parent
 RELEASED = "-released"
+MAX_DONORS = 20  # from a suite to the donor of its donor's donor and so on
 
 
 @dataclass(frozen=True)
@@ -87,14 +89,48 @@ class Suite:
         return (*self.file.axes, *(("variant",) if self.file.variants else ()))
 
     @cached_property
+    def donors(self) -> tuple[Suite, ...]:
+        """The suites that cells are inherited from, in the order of the file."""
+        return tuple(self._donor(index) for index in range(len(self.file.inherits)))
+
+    def _donor(self, index: int) -> Suite:
+        name = self.file.inherits[index].suite
+        try:
+            if _is_path(name):
+                return _load_file(Path(self.document.source).parent / name)
+            return _load_shipped(name)
+        except SuiteError as problem:
+            raise self.document.error(("inherits", index, "suite"), str(problem)) from problem
+
+    @property
+    def is_shipped(self) -> bool:
+        """Whether the suite comes with groktime; others are files of their users."""
+        return self.name.removesuffix(RELEASED) in shipped_suites()
+
+    @property
+    def path(self) -> Path:
+        """The file the suite was read from."""
+        source = Path(self.document.source)
+        return source.parent.resolve() / source.name
+
+    @property
+    def origin(self) -> str:
+        """What tells this suite from all others: its name, or where its file is."""
+        return self.name if self.is_shipped else str(self.path.resolve())
+
+    @cached_property
     def inherited(self) -> tuple[Inherited, ...]:
         """Donors' members that match, placed by this suite's axes."""
         found = []
-        for index, entry in enumerate(self.file.inherits):
-            try:
-                donor = _load_donor(entry.suite, self.document)
-            except SuiteError as problem:
-                raise self.document.error(("inherits", index, "suite"), str(problem)) from problem
+        for index, (entry, donor) in enumerate(zip(self.file.inherits, self.donors, strict=True)):
+            there = {m.prime for m in donor.members() if m.spec.kind in entry.kinds}
+            for prime in entry.primes or ():
+                if prime not in there:
+                    raise self.document.error(
+                        ("inherits", index, "primes"),
+                        f"{prime} is not a prime of suite {entry.suite}; accepted: "
+                        f"{', '.join(map(str, sorted(there)))}",
+                    )
             members = tuple(
                 replace(member, setting=self._placed(member))
                 for member in donor.members()
@@ -127,7 +163,9 @@ class Suite:
         """sha256 of everything that decides runs and analysis; wording may change freely."""
         content = self.file.model_dump(mode="json", by_alias=True, exclude={"description"})
         keys = sorted({member.spec.key for member in self.members()})
-        donors = {entry.suite: entry_keys(entry) for entry in self.inherited}
+        donors: dict[str, list[str]] = {}
+        for entry in self.inherited:
+            donors[entry.suite] = sorted({*donors.get(entry.suite, ()), *entry_keys(entry)})
         text = json.dumps([SPEC_VERSION, content, keys, donors], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -146,19 +184,38 @@ def load_suite(name_or_path: str | Path) -> Suite:
     """Load a shipped suite by name (`central`, `central-released`) or any file by path."""
     text = str(name_or_path)
     suite = _load_file(Path(text)) if _is_path(text) else _load_shipped(text)
+    chain(suite)
     suite.inherited  # noqa: B018  refuse cells that no donor has
     return suite
 
 
+def chain(suite: Suite) -> list[Suite]:
+    """The suite, its donors, theirs and so on, each once; refuses one that is its own donor."""
+    found: dict[str, Suite] = {}
+
+    def follow(one: Suite, above: tuple[str, ...]) -> None:
+        found[one.origin] = one
+        above = (*above, one.origin)
+        for index, donor in enumerate(one.donors):
+            at = ("inherits", index, "suite")
+            name = one.file.inherits[index].suite
+            if donor.origin in above:
+                raise one.document.error(
+                    at, f"{name!r} closes a circle: a suite cannot inherit from itself"
+                )
+            if len(above) > MAX_DONORS:
+                raise one.document.error(
+                    at, f"{name!r} is more than {MAX_DONORS} donors away from {suite.name}"
+                )
+            if donor.origin not in found:
+                follow(donor, above)
+
+    follow(suite, ())
+    return list(found.values())
+
+
 def _is_path(text: str) -> bool:
     return text.endswith((".yaml", ".yml")) or "/" in text
-
-
-def _load_donor(name: str, document: Document) -> Suite:
-    """A donor gives its own runs only, so two suites may inherit from each other."""
-    if _is_path(name):
-        return _load_file(Path(document.source).parent / name)
-    return _load_shipped(name)
 
 
 @lru_cache(maxsize=64)
@@ -175,8 +232,13 @@ def _load_shipped(name: str) -> Suite:
 
 
 def _load_file(path: Path) -> Suite:
+    if not str(path).isprintable():
+        raise SuiteError(f"suite: {str(path)!r} is not a path; accepted: a path to a .yaml file")
     try:
-        if path.stat().st_size > MAX_BYTES:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise SuiteError(f"suite: {path}: is not a file; accepted: a .yaml file")
+        if status.st_size > MAX_BYTES:
             raise SuiteError(f"{path}: larger than {MAX_BYTES // 1024} KB; a suite is a small file")
         text = path.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as problem:

@@ -12,7 +12,18 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from service.spec import MAX_EPOCHS, MAX_WIDTH, Kind, Positions
-from service.suites.values import Axes, Numbers, Setting, Strict, Widths, refuse
+from service.suites.meaning import refuse_meaningless
+from service.suites.values import (
+    Axes,
+    Numbers,
+    Setting,
+    Strict,
+    Widths,
+    refuse,
+    refuse_none_or_repeated,
+)
+
+WIDEST_FRACTION = 1e6  # of a window of capacity fractions
 
 
 class StopRule(Strict):
@@ -21,8 +32,8 @@ class StopRule(Strict):
     train: float = Field(default=0.99, gt=0, le=1)
     val: float = Field(default=0.99, gt=0, le=1)
     max_epochs: int = Field(default=5000, ge=1, le=MAX_EPOCHS)
-    patience: int = Field(default=100, ge=1)
-    min_improvement: float = Field(default=1e-4, ge=0)
+    patience: int = Field(default=100, ge=1, le=MAX_EPOCHS)
+    min_improvement: float = Field(default=1e-4, ge=0, le=1)
 
 
 class Block(Strict):
@@ -42,6 +53,12 @@ class Block(Strict):
         if not isinstance(value, list | tuple) or not value:
             raise refuse(f"{value!r} is not a list of variants")
         return tuple(value)
+
+    @field_validator("variants")
+    @classmethod
+    def _each_once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        refuse_none_or_repeated(value)
+        return value
 
 
 class CapacityBlock(Block):
@@ -72,6 +89,12 @@ class Inheritance(Strict):
     def _tuple(cls, value: Any) -> Any:
         return tuple(value) if isinstance(value, list) else value
 
+    @field_validator("kinds")
+    @classmethod
+    def _each_once(cls, value: tuple[Kind, ...]) -> tuple[Kind, ...]:
+        refuse_none_or_repeated(value)
+        return value
+
 
 class Thresholds(Strict):
     """Accuracies whose first epochs are the clocks of the paper."""
@@ -98,6 +121,24 @@ class Analysis(Strict):
     def _tuple(cls, value: Any) -> Any:
         return tuple(value) if isinstance(value, list) else value
 
+    @field_validator("axes", "baselines")
+    @classmethod
+    def _each_once(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if value is not None:
+            refuse_none_or_repeated(value)
+        return value
+
+    @field_validator("fraction_window")
+    @classmethod
+    def _from_low_to_high(cls, value: tuple[float, float]) -> tuple[float, float]:
+        low, high = value
+        if not 0 <= low < high <= WIDEST_FRACTION:
+            raise refuse(
+                f"[{low:g}, {high:g}] is no window; accepted: two numbers from 0 to "
+                f"{WIDEST_FRACTION:g}, the lower one first"
+            )
+        return value
+
 
 class SuiteFile(Strict):
     """A whole suite file."""
@@ -123,6 +164,13 @@ class SuiteFile(Strict):
     def _tuple(cls, value: Any) -> Any:
         return tuple(value) if isinstance(value, list) else value
 
+    @field_validator("description")
+    @classmethod
+    def _says_something(cls, value: str) -> str:
+        if not value.strip():
+            raise refuse(f"{value!r} is blank; say in a sentence what the suite asks")
+        return value
+
     @field_validator("seeds")
     @classmethod
     def _seeds_from_zero(cls, value: tuple[int, ...]) -> tuple[int, ...]:
@@ -147,6 +195,7 @@ class SuiteFile(Strict):
             raise refuse("a suite with variants cannot inherit cells", "inherits")
         self._check_axes_and_variants()
         self._check_thresholds()
+        refuse_meaningless(self)
         return self
 
     def _permutation_has_no_primes(self) -> None:

@@ -79,7 +79,7 @@ def _numbers(value: Any) -> tuple[int, ...]:
             raise refuse(f"{item!r} is neither a whole number nor {{from: …, to: …, step: …}}", *at)
         if len(numbers) > MAX_VALUES:
             raise refuse(f"has more than {MAX_VALUES} values")
-    _unique_and_some(numbers)
+    refuse_none_or_repeated(numbers)
     return tuple(numbers)
 
 
@@ -92,7 +92,8 @@ def _span(item: Mapping[str, Any], at: tuple[int, ...]) -> Span:
         raise refuse(first["msg"], *at, *first["loc"], *inner) from None
 
 
-def _unique_and_some(values: Sequence[Any], *at: str | int) -> None:
+def refuse_none_or_repeated(values: Sequence[Any], *at: str | int) -> None:
+    """Lists of a suite have at least one value, and each of them once."""
     if not values:
         raise refuse("is empty; give at least one value", *at)
     if len(set(values)) < len(values):
@@ -122,7 +123,11 @@ class FittingHeads(Strict):
 
 def _widths(value: Any) -> Any:
     if isinstance(value, Mapping) and "near_params" in value:
-        return NearParams.model_validate(value)
+        near = NearParams.model_validate(value)
+        for index, target in enumerate(near.near_params):
+            if target < 1:
+                raise refuse(f"{target} is not a number of parameters", "near_params", index)
+        return near
     if isinstance(value, Mapping) and "fitting_heads" in value:
         chosen = FittingHeads.model_validate(value)
         _check_widths(chosen.fitting_heads, "fitting_heads")
@@ -204,7 +209,7 @@ def _axes(value: Any) -> Any:
         if not isinstance(values, list | tuple):
             raise refuse(f"{values!r} is not a list of values", axis)
         typed[axis] = tuple(_axis_value(axis, item, index) for index, item in enumerate(values))
-        _unique_and_some(typed[axis], axis)
+        refuse_none_or_repeated(typed[axis], axis)
     return typed
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from service.errors import SweepError
 
 log = logging.getLogger(__name__)
 
+REACH_SECONDS = 10.0  # for a cluster's head to answer at all
 STARTS = 3  # tries to start a cluster on this machine
 QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 OBJECT_STORE_BYTES = 100 * 1024 * 1024  # bundles are a few numbers; results go to Postgres
@@ -51,6 +53,8 @@ def cluster(address: str | None, workers: int | None) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
+    if address is not None:
+        check_address(address)
     try:
         if address is not None:
             ray.init(address=address, **QUIET)
@@ -64,6 +68,28 @@ def cluster(address: str | None, workers: int | None) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def check_address(address: str) -> None:
+    """Refuse an address that no cluster answers at; Ray itself would try for minutes."""
+    if address.startswith(("http://", "https://")):
+        raise SweepError(
+            f"Ray at {address}: is where jobs are submitted, with groktime submit; a sweep joins "
+            "HOST:PORT of the head, such as 127.0.0.1:6379"
+        )
+    if address in ("auto", "local") or "://" in address:
+        return  # Ray finds out by itself where these are
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise SweepError(
+            f"Ray at {address}: is not an address; accepted: HOST:PORT of the head, such as "
+            "127.0.0.1:6379, or auto"
+        )
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), REACH_SECONDS).close()
+    except (OSError, UnicodeError) as problem:
+        why = getattr(problem, "strerror", None) or str(problem)
+        raise SweepError(f"Ray at {address}: cannot be reached: {why}") from problem
 
 
 def _start_here(workers: int | None) -> None:
@@ -129,8 +155,8 @@ def settle_authentication(*, local: bool) -> None:
         os.environ["RAY_AUTH_MODE"] = "disabled"
 
 
-def check_gpus(asked: float, device: str, resources: Mapping[str, float]) -> None:
-    """Refuse GPUs that the cluster does not have, naming what it has, and workers without one.
+def check_gpu_share(asked: float, device: str) -> None:
+    """Refuse a share of GPUs that no cluster could give, and workers without one.
 
     Ray hides every GPU from a worker whose bundle was given none.
     """
@@ -142,6 +168,11 @@ def check_gpus(asked: float, device: str, resources: Mapping[str, float]) -> Non
         raise SweepError(f"--gpus-per-bundle = {asked} is negative")
     if asked > 1 and asked != int(asked):
         raise SweepError(f"--gpus-per-bundle = {asked}: above one only whole GPUs can be given")
+
+
+def check_gpus(asked: float, device: str, resources: Mapping[str, float]) -> None:
+    """Refuse GPUs that the cluster does not have, naming what it has."""
+    check_gpu_share(asked, device)
     there = resources.get("GPU", 0.0)
     if asked > there:
         raise SweepError(

@@ -14,8 +14,6 @@ from service.spec import TOKENS, RunSpec
 
 BITS_PER_PARAMETER = 2.16  # the paper's C_model, for the capacity fraction of a rule of thumb
 REFERENCE_STEPS = 12.4  # optimiser steps an epoch at p=113, where the rules of thumb were read
-# Nominal FLOP/s of one core with the native engine, which does less than the plain algorithm.
-DEFAULT_RATE = 1e11
 
 
 def flops_per_epoch(spec: RunSpec) -> float:
@@ -75,12 +73,34 @@ class Finished:
 
 
 @dataclass
-class CostModel:
-    """Seconds a run will take on one worker, corrected by the finished runs it has seen."""
+class _Mean:
+    """A mean that is ready at any time, however many values it has seen."""
 
-    rate: float = DEFAULT_RATE
-    _overall: list[float] = field(default_factory=list)
-    _by_cell: dict[Hashable, list[float]] = field(default_factory=dict)
+    count: int = 0
+    total: float = 0.0
+
+    def add(self, value: float) -> None:
+        self.count += 1
+        self.total += value
+
+    @property
+    def value(self) -> float:
+        return self.total / self.count if self.count else 0.0
+
+
+_NOTHING = _Mean()
+
+
+@dataclass
+class CostModel:
+    """Seconds a run will take on one worker, corrected by the finished runs it has seen.
+
+    `rate` is nominal FLOP/s of one core; it counts as long as no finished run was seen.
+    """
+
+    rate: float
+    _overall: _Mean = field(default_factory=_Mean)
+    _by_cell: dict[Hashable, _Mean] = field(default_factory=dict)
 
     def learn(self, finished: Iterable[Finished]) -> None:
         """Take finished runs into account; log ratios of seconds taken to seconds expected."""
@@ -88,22 +108,17 @@ class CostModel:
             if run.seconds <= 0:
                 continue
             ratio = math.log(run.seconds / self._nominal(run.spec))
-            self._overall.append(ratio)
-            self._by_cell.setdefault(cell_of(run.spec, run.shape), []).append(ratio)
+            self._overall.add(ratio)
+            self._by_cell.setdefault(cell_of(run.spec, run.shape), _Mean()).add(ratio)
 
     def seconds(self, spec: RunSpec, shape: Hashable) -> float:
         """Expected seconds; few runs of a shape count less than many."""
         return self._nominal(spec) * math.exp(self._correction(cell_of(spec, shape)))
 
     def _correction(self, cell: Hashable) -> float:
-        overall = _mean(self._overall)
-        own = self._by_cell.get(cell, [])
-        weight = len(own) / (len(own) + 1)
-        return weight * _mean(own) + (1 - weight) * overall
+        own = self._by_cell.get(cell, _NOTHING)
+        weight = own.count / (own.count + 1)
+        return weight * own.value + (1 - weight) * self._overall.value
 
     def _nominal(self, spec: RunSpec) -> float:
         return flops_per_epoch(spec) * expected_epochs(spec) / self.rate
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values) if values else 0.0

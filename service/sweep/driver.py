@@ -20,9 +20,9 @@ from db.lasting import first_line, lasting, may_pass
 from service.errors import SweepError
 from service.settings import Settings
 from service.sweep.job import Job, SweepOptions, SweepReport
+from service.sweep.means import Means
 from service.sweep.plan import Bundle, Pending, halves, plan
 from service.sweep.progress import SweepProgress
-from service.sweep.room import room_on
 from service.sweep.selection import learnt_cost, stored_runs
 from service.sweep.tidying import tidy
 from service.sweep.tuner import Outcomes, Resources, most_bundles, tune_bundles
@@ -56,17 +56,13 @@ class Sweep:
         settings: Settings,
         database_url: str,
         options: SweepOptions,
-        slots: int,
+        means: Means,
     ) -> None:
         self.job, self.engine, self.settings, self.options = job, engine, settings, options
         self.name = f"sweep-{secrets.token_hex(4)}"
-        self.slots = slots
+        self.means = means
         self.report = SweepReport()
-        device = settings.device
-        if device == "auto":
-            device = "cuda" if options.gpus_per_bundle > 0 else "cpu"
-        self._orders = WorkerOrders.of(settings, database_url, device)
-        self._room = room_on(device, options.gpus_per_bundle)
+        self._orders = WorkerOrders.of(settings, database_url, means.device)
 
     def run(self, progress: SweepProgress) -> SweepReport:
         """Train until every selected run is closed or in the hands of another sweep."""
@@ -81,7 +77,7 @@ class Sweep:
                     if self._others_have_ended(progress):
                         continue
                     return self._finish()
-                most = most_bundles(self.slots)
+                most = most_bundles(self.means.slots)
                 now, split = bundles[:most], split[most:]
                 outcomes = self._train(now)
                 after = lasting(self._moved)
@@ -112,18 +108,20 @@ class Sweep:
         specs = [self.job.runs[run_id].spec for run_id in ids]
         suite_id = self.job.registered.suite_id
         chosen = lasting(lambda: stored_runs(self.engine, suite_id, specs))
-        cost = learnt_cost(chosen)
         pending = [
             Pending(run.id, run.spec)
             for run in chosen.values()
             if run.state in ("pending", "stale")
         ]
+        if not pending:
+            return []
         return plan(
             pending,
-            cost,
-            workers=self.slots,
+            learnt_cost(chosen),
+            workers=self.means.slots,
             order=self.job.suite.file.order,
-            room=self._room,
+            room=self.means.room,
+            on_gpu=self.means.on_gpu,
         )
 
     def _train(self, bundles: Sequence[Bundle]) -> Outcomes:

@@ -7,6 +7,7 @@ that starting a trial stays a small part of the work.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -69,6 +70,7 @@ def plan(
     workers: int,
     order: Order = "longest_first",
     room: Callable[[RunSpec], int] | None = None,
+    on_gpu: bool = False,
     target_seconds: float = TARGET_SECONDS,
 ) -> list[Bundle]:
     """Bundles in the order they should start.
@@ -76,6 +78,9 @@ def plan(
     `longest_first` keeps workers busy to the end. `seeds_first` finishes all cells of the
     first seed before the next one begins, so that every cell has an early answer. `room` says
     how many models of a run's shape fit into one stack on its device.
+
+    A GPU trains a full stack in little more than the time of one model, so there only memory
+    cuts a stack, and seeds share it whatever the order.
     """
     if not pending:
         return []
@@ -84,11 +89,11 @@ def plan(
     target = min(target_seconds, max(SHORTEST_SECONDS, total / (workers * BUNDLES_PER_WORKER)))
     waves: dict[int, list[_Priced]] = {}
     for entry in priced:
-        wave = entry.run.spec.seed if order == "seeds_first" else 0
+        wave = entry.run.spec.seed if order == "seeds_first" and not on_gpu else 0
         waves.setdefault(wave, []).append(entry)
     bundles: list[Bundle] = []
     for wave in sorted(waves):
-        stacks = _stacks(waves[wave], target, room)
+        stacks = _stacks(waves[wave], math.inf if on_gpu else target, room)
         bundles += sorted(_bundles(stacks, target), key=lambda bundle: -bundle.seconds)
     return bundles
 
@@ -105,9 +110,9 @@ def _shaped(pending: Sequence[Pending]) -> Iterator[tuple[Pending, Hashable]]:
 
 
 def _stacks(
-    priced: Iterable[_Priced], target: float, room: Callable[[RunSpec], int] | None
+    priced: Iterable[_Priced], longest: float, room: Callable[[RunSpec], int] | None
 ) -> list[Stack]:
-    """Equal shapes together, cut where the target or the memory is full."""
+    """Equal shapes together, cut where the longest time or the memory is full."""
     groups: dict[Hashable, list[_Priced]] = {}
     for entry in priced:
         groups.setdefault(entry.shape, []).append(entry)
@@ -119,7 +124,7 @@ def _stacks(
         taken: list[Pending] = []
         seconds = 0.0
         for entry in group:
-            if taken and (len(taken) >= most or seconds + entry.seconds > target):
+            if taken and (len(taken) >= most or seconds + entry.seconds > longest):
                 stacks.append(Stack(tuple(taken), seconds))
                 taken, seconds = [], 0.0
             taken.append(entry.run)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 from sqlalchemy import Engine, text
@@ -10,6 +9,7 @@ from sqlalchemy import Engine, text
 from service.suites import Suite
 from service.sweep.cost import expected_epochs, flops_per_epoch
 from service.sweep.job import SweepOptions
+from service.sweep.means import Means
 from service.sweep.plan import Pending, plan
 from service.sweep.progress import duration
 from service.sweep.selection import StoredRun, in_order, learnt_cost
@@ -36,6 +36,7 @@ class Preview:
     model_epochs: float
     flops: float
     core_seconds: float
+    workers: int  # bundles trained at once
 
     def __str__(self) -> str:
         return (
@@ -43,11 +44,12 @@ class Preview:
             f"{self.failed:,} failed, {self.running:,} being trained, {self.to_train:,} to train "
             f"in {self.bundles:,} bundles of {self.stacks:,} stacks; about "
             f"{self.model_epochs:,.0f} model-epochs, {self.flops:.2g} FLOPs, "
-            f"{duration(self.core_seconds)} of one core"
+            f"{duration(self.core_seconds)} of one core, "
+            f"{duration(self.core_seconds / self.workers)} with {self.workers} at once"
         )
 
 
-def preview(suite: Suite, engine: Engine | None, options: SweepOptions) -> Preview:
+def preview(suite: Suite, engine: Engine | None, options: SweepOptions, means: Means) -> Preview:
     """Plan against what the database knows, or against nothing where there is none."""
     chosen = options.selection.chosen(suite.runs())
     known = {}
@@ -65,8 +67,14 @@ def preview(suite: Suite, engine: Engine | None, options: SweepOptions) -> Previ
     still = in_order(suite, [run for run in runs.values() if run.state not in out])
     pending = [Pending(run.id, run.spec) for run in still[: options.limit]]
     cost = learnt_cost(runs)
-    workers = options.workers or os.cpu_count() or 1
-    bundles = plan(pending, cost, workers=workers, order=suite.file.order)
+    bundles = plan(
+        pending,
+        cost,
+        workers=means.slots,
+        order=suite.file.order,
+        room=means.room,
+        on_gpu=means.on_gpu,
+    )
     return Preview(
         suite=suite.name,
         selected=len(runs),
@@ -79,4 +87,5 @@ def preview(suite: Suite, engine: Engine | None, options: SweepOptions) -> Previ
         model_epochs=sum(expected_epochs(run.spec) for run in pending),
         flops=sum(flops_per_epoch(run.spec) * expected_epochs(run.spec) for run in pending),
         core_seconds=sum(bundle.seconds for bundle in bundles),
+        workers=means.slots,
     )

@@ -14,6 +14,13 @@ Room = Callable[[RunSpec], int]
 CPU_STACK_BYTES = 1 << 30
 
 
+def bundle_device(configured: str, gpus: float) -> str:
+    """The device bundles train on: `auto` is a GPU where each is given one."""
+    if configured != "auto":
+        return configured
+    return "cuda" if gpus > 0 else "cpu"
+
+
 def room_on(device: str, gpus: float) -> Room:
     """The bound for stacks on this device; for a GPU, what a worker that has it answers."""
     if device == "cpu":

@@ -7,15 +7,10 @@ from sqlalchemy import Engine
 
 from service.settings import Settings
 from service.suites import Suite
-from service.sweep.cluster import (
-    check_database_reaches,
-    check_gpus,
-    cluster,
-    cluster_address,
-    members,
-)
+from service.sweep.cluster import check_database_reaches, cluster_address, members
 from service.sweep.interruption import terminated_as_interrupt
 from service.sweep.job import Job, SweepOptions, SweepReport, prepare
+from service.sweep.means import joined
 from service.sweep.progress import SweepProgress
 from service.sweep.tidying import tidy
 
@@ -41,18 +36,13 @@ def run_sweep(
         return job, SweepReport(failed=failed)
     where = cluster_address(address, settings.ray_address)
     display = SweepProgress(engine, suite.name, job.weights(), console)
-    with display as progress, cluster(where, options.workers):
+    with display as progress, joined(options, settings, where) as means:
         # Imports Ray, whose ways of authentication are settled by now.
         from service.sweep.driver import Sweep
 
-        resources, nodes = members()
-        check_gpus(options.gpus_per_bundle, settings.device, resources)
+        _, nodes = members()
         check_database_reaches(database_url, nodes)
-        slots = max(1, int(resources.get("CPU", 1)))
-        if options.gpus_per_bundle:
-            slots = min(slots, int(resources["GPU"] / options.gpus_per_bundle))
-        slots = min(slots, options.workers or slots)
         with terminated_as_interrupt():
-            sweep = Sweep(job, engine, settings, database_url, options, slots)
+            sweep = Sweep(job, engine, settings, database_url, options, means)
             report = sweep.run(progress)
     return job, report

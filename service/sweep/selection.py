@@ -12,7 +12,10 @@ from service.errors import InputError
 from service.spec import Kind, RunSpec
 from service.suites import Suite
 from service.sweep.cost import CostModel, Finished
+from service.sweep.rate import machine_rate
 from workers.stack import stack_shape
+
+ANY_RATE = 1e11  # FLOP/s; finished runs correct it, whatever it is
 
 SUITE_RUNS = """
 SELECT r.id, r.key, r.state, r.reason, r.seconds, r.last_epoch FROM suite_runs sr
@@ -91,14 +94,17 @@ def stored_runs(engine: Engine, suite_id: int, chosen: Sequence[RunSpec]) -> dic
     }
 
 
-def learnt_cost(runs: Mapping[int, StoredRun], rate: float | None = None) -> CostModel:
-    """A cost model that has seen the finished runs."""
-    cost = CostModel() if rate is None else CostModel(rate=rate)
-    cost.learn(
+def learnt_cost(runs: Mapping[int, StoredRun]) -> CostModel:
+    """A cost model that has seen the finished runs; without any, this machine's speed counts."""
+    finished = [
         Finished(run.spec, stack_shape(run.spec), run.last_epoch, run.seconds)
         for run in runs.values()
         if run.state == "done" and run.seconds
-    )
+    ]
+    if not finished:
+        return CostModel(machine_rate([run.spec for run in runs.values()])[0])
+    cost = CostModel(ANY_RATE)
+    cost.learn(finished)
     return cost
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import tempfile
@@ -14,8 +15,9 @@ from typing import Any, Literal
 from db.engine import parse_url
 from service.errors import SweepError
 from service.settings import Settings
-from service.suites import load_suite
-from service.sweep.cluster import settle_authentication
+from service.suites import Suite, load_suite
+from service.suites.loader import chain
+from service.sweep.cluster import check_gpu_share, settle_authentication
 from service.sweep.job import SweepOptions
 
 JobState = Literal["PENDING", "RUNNING", "STOPPED", "SUCCEEDED", "FAILED"]
@@ -30,6 +32,11 @@ PASSED = (
 @contextmanager
 def _asking(address: str) -> Iterator[Any]:
     """A client of the cluster's jobs; what Ray or the network refuses is told in one line."""
+    if not address.startswith(("http://", "https://")):
+        raise SweepError(
+            f"Ray jobs at {address}: is not an address of jobs; accepted: http://HOST:PORT, "
+            "such as http://127.0.0.1:8265"
+        )
     settle_authentication(local=False)
     from ray.job_submission import JobSubmissionClient
 
@@ -51,25 +58,53 @@ def submit_sweep(
 ) -> str:
     """Start `groktime sweep` on the cluster; returns Ray's submission id.
 
-    A suite file travels with the job. The database URL is the cluster's own unless it is
-    passed on purpose: Ray shows the environment of a job to everybody who may see its jobs.
+    A suite file travels with the job, and so do the files it inherits from. The database URL is
+    the cluster's own unless it is passed on purpose: Ray shows the environment of a job to
+    everybody who may see its jobs.
     """
     loaded = load_suite(suite)
-    options.selection.chosen(loaded.runs())  # refuses here what the job would refuse there
+    # Refuse here what the job would refuse there.
+    options.selection.chosen(loaded.runs())
+    check_gpu_share(options.gpus_per_bundle, settings.device)
     variables = {**_environment(settings, pass_database_url), **(environment or {})}
     runtime: dict[str, Any] = {"env_vars": variables}
-    is_file = loaded.name != suite
-    named = f"./{Path(suite).name}" if is_file else suite
-    entrypoint = shlex.join(["groktime", "sweep", named, *arguments(options)])
     with tempfile.TemporaryDirectory(prefix="groktime-job-") as folder:
-        if is_file:
-            shutil.copy(suite, folder)
+        named = suite
+        if not loaded.is_shipped:
+            named = f"./{take_along(loaded, Path(folder))}"
             runtime["working_dir"] = folder
+        entrypoint = shlex.join(["groktime", "sweep", named, *arguments(options)])
         with _asking(address) as client:
             job: str = client.submit_job(
                 entrypoint=entrypoint, runtime_env=runtime, metadata={"suite": loaded.name}
             )
     return job
+
+
+def take_along(suite: Suite, folder: Path) -> Path:
+    """Copy a suite's file and those of its donors, placed to each other as they are here.
+
+    Returns where the suite's own file is in the folder. A donor that its path would not lead to
+    on another machine is refused.
+    """
+    files = [one for one in chain(suite) if not one.is_shipped]
+    root = Path(os.path.commonpath([one.path.parent for one in files]))
+    for one in files:
+        copy = folder / one.path.relative_to(root)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(one.path, copy)
+        for index, (entry, donor) in enumerate(zip(one.file.inherits, one.donors, strict=True)):
+            if donor.is_shipped:
+                continue
+            there = copy.parent / entry.suite
+            if Path(os.path.normpath(there)) != folder / donor.path.relative_to(root):
+                raise one.document.error(
+                    ("inherits", index, "suite"),
+                    f"{entry.suite!r} would lead elsewhere on the cluster; accepted in a job: "
+                    "a path relative to the file that goes through no link, or a shipped suite",
+                )
+            there.parent.mkdir(parents=True, exist_ok=True)  # folders that it goes through
+    return suite.path.relative_to(root)
 
 
 def arguments(options: SweepOptions) -> list[str]:

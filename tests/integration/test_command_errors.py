@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +25,17 @@ def groktime(*arguments: str, **variables: str) -> subprocess.CompletedProcess[s
     [
         (["suite", "show", "nowhere"], {}, "nowhere"),
         (["sweep", "demo", "--kind", "fast"], {}, "capacity, speed, grok"),
+        (
+            ["sweep", "demo", "--address", "127.0.0.1:1", "--dry-run"],
+            {"GROKTIME_HOME": "/tmp/gt-no-database"},
+            "cannot be reached",
+        ),
+        (
+            ["submit", "demo", "--address", "127.0.0.1:1"],
+            {"GROKTIME_HOME": "/tmp/gt-no-database"},
+            "http://HOST:PORT",
+        ),
+        (["suite", "check", "/dev/zero"], {}, "is not a file"),
         (["db", "url"], {"GROKTIME_HOME": "relative"}, "GROKTIME_HOME"),
         (["db", "url"], {"GROKTIME_PORT": "99999"}, "GROKTIME_PORT"),
         (
@@ -50,6 +62,26 @@ def test_a_mistake_is_told_in_one_line(
     assert "hunter2" not in result.stderr
     assert result.stderr.startswith("groktime: ")
     assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--prime", "999"], "--prime = 999: the suite has 59"),
+        (["--width", "7"], "--width = 7: the suite has 24, 28"),
+        (["--seed", "7"], "--seed = 7: the suite has"),
+        (["--gpus-per-bundle", "1.5"], "only whole GPUs"),
+        (["--workers", "-1"], "--workers"),
+        (["--limit", "0"], "--limit"),
+    ],
+)
+def test_a_sweep_of_what_is_not_there_leaves_nothing_behind(options: list[str], says: str) -> None:
+    home = Path(f"/tmp/gt-none-{os.getpid()}")  # a short path that does not exist
+    result = groktime("sweep", "demo", *options, GROKTIME_HOME=str(home))
+    assert result.returncode == 2
+    assert says in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not home.exists()
 
 
 def test_every_command_explains_itself() -> None:

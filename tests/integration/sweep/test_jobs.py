@@ -153,8 +153,10 @@ def test_what_a_ray_job_has_trained_answers_where_the_speeds_cross(
 def test_a_submitted_sweep_is_noted_and_shown_with_its_log(
     head: Head, commands: Commands, suite: Path, api: httpx.Client
 ) -> None:
-    mine = suite.with_name("mine.yaml")
-    mine.write_text(TINY.replace("[1, 2]", "[3]"))
+    mine, given = suite.with_name("mine.yaml"), suite.parent.parent / "given" / "given.yaml"
+    mine.write_text(TINY.replace("[1, 2]", "[3]") + "inherits: [{suite: ../given/given.yaml}]\n")
+    given.parent.mkdir()
+    given.write_text(TINY.replace("[1, 2]", "[4]"))
     code, output = commands.run(
         *("submit", str(mine), "--address", head.address, "--kind", "speed", "--workers", "1"),
         **head.environment,

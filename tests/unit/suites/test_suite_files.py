@@ -125,7 +125,23 @@ def test_a_user_suite_may_inherit_from_a_shipped_one(write: Write) -> None:
         ("positions: none", "positions: &p none", 2, "anchors and aliases"),
         ("positions: none", "positions: !!python/name:os.system", 2, "tag"),
         ("positions: none", "positions: [", 4, "not valid YAML"),
-        ("analysis:", "inherits: [{suite: central, primes: [7]}]\nanalysis:", 19, "no such cell"),
+        ("batch_size: 8", "batch_size: 999999999999", 6, "less than or equal to 100000000"),
+        ("batch_size: 8", "batch_size: {steps: x}", 6, "'x' is not accepted"),
+        ("a small suite", "'  '", 1, "description: '  ' is blank"),
+        ("[8, 12]", "{near_params: [-5]}", 11, "near_params[0]: -5 is not a number of parameters"),
+        ("[8, 12]", "{near_params: [x]}", 11, "near_params[0]: 'x' is neither a whole number"),
+        ("[8, 12]", "{near_params: [500], tolerance: 7}", 11, "tolerance: 7"),
+        ("[8, 12]", "{fitting_heads: []}", 11, "fitting_heads: is empty"),
+        ("max_epochs: 20", "patience: 99999999999", 9, "less than or equal to 10000000"),
+        ("max_epochs: 20", "min_improvement: 2", 9, "less than or equal to 1"),
+        ("max_width: 16", "max_width: 4", 20, "4 leaves no speed run; the smallest width is 8"),
+        ("max_width: 16", "baselines: [log_p, log_p]", 20, "baselines[1]: 'log_p' is given twice"),
+        ("max_width: 16", "baselines: []", 20, "analysis.baselines: is empty"),
+        ("max_width: 16", "axes: [weight_decay, weight_decay]", 20, "is given twice"),
+        ("max_width: 16", "axes: []", 20, "analysis.axes: is empty"),
+        ("max_width: 16", "fraction_window: [0.3, 0.1]", 20, "[0.3, 0.1] is no window; accepted"),
+        ("max_width: 16", "fraction_window: [0.1, 0.1]", 20, "the lower one first"),
+        ("max_width: 16", "fraction_window: [-1, 0.1]", 20, "from 0 to 1e+06"),
     ],
 )
 def test_a_wrong_value_is_refused_with_line_field_and_what_is_accepted(
@@ -191,3 +207,12 @@ def test_unknown_names_and_files_are_refused(tmp_path: Path) -> None:
 def test_a_file_may_not_take_the_name_of_a_shipped_suite(write: Write) -> None:
     with pytest.raises(SuiteError, match="give it another name"):
         load_suite(write(PLAIN, "central"))
+
+
+@pytest.mark.parametrize(
+    "path", ["/dev/zero", "/dev/stdin/", "a\0.yaml", "a\nb.yaml", "x" * 5000 + ".yaml", "./"]
+)
+def test_a_path_that_leads_to_no_text_is_refused_in_one_line(path: str) -> None:
+    with pytest.raises(SuiteError) as refusal:
+        load_suite(path)
+    assert "\n" not in str(refusal.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,15 @@ from pydantic import SecretStr
 from service.errors import SweepError
 from service.settings import Settings
 from service.sweep.cluster import (
+    check_address,
     check_database_reaches,
     check_gpus,
     cluster_address,
     settle_authentication,
 )
+from service.sweep.job import SweepOptions
 from service.sweep.progress import duration
-from service.sweep.submit import _environment
+from service.sweep.submit import _environment, job_state, submit_sweep
 from workers.trainable import WorkerOrders
 
 SOCKET = "postgresql+psycopg2://groktime@/groktime?host=/var/lib/groktime/pg"
@@ -66,6 +69,42 @@ def test_fractions_of_gpus_that_are_there_are_accepted() -> None:
 def test_workers_that_would_see_no_gpu_are_refused_one() -> None:
     with pytest.raises(SweepError, match="'cuda:1' needs --gpus-per-bundle"):
         check_gpus(0.0, "cuda:1", {"GPU": 2.0})
+
+
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("127.0.0.1:1", "cannot be reached: Connection refused"),
+        ("nowhere.invalid:6379", "cannot be reached"),
+        ("nowhere", "accepted: HOST:PORT of the head"),
+        ("head:many", "accepted: HOST:PORT of the head"),
+        ("head:99999", "accepted: HOST:PORT of the head"),
+        ("http://127.0.0.1:8265", "with groktime submit; a sweep joins HOST:PORT"),
+    ],
+)
+def test_an_address_without_a_cluster_is_refused_at_once(address: str, told: str) -> None:
+    with pytest.raises(SweepError) as refusal:
+        check_address(address)
+    assert str(refusal.value).startswith(f"Ray at {address}: ")
+    assert told in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_an_address_that_answers_is_left_to_ray() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as head:
+        check_address(f"127.0.0.1:{head.getsockname()[1]}")
+    check_address("auto")
+
+
+def test_jobs_are_asked_for_over_http() -> None:
+    with pytest.raises(SweepError, match=r"127\.0\.0\.1:1: .*accepted: http://HOST:PORT"):
+        job_state("job", "127.0.0.1:1")
+
+
+def test_a_job_that_every_cluster_would_refuse_is_not_submitted() -> None:
+    odd = SweepOptions(gpus_per_bundle=1.5)
+    with pytest.raises(SweepError, match="only whole GPUs"):
+        submit_sweep("demo", odd, Settings(), "http://127.0.0.1:1")
 
 
 def test_the_address_given_wins_over_the_configured_and_the_jobs_own(

@@ -14,6 +14,8 @@ from service.sweep.cost import CostModel, Finished, expected_epochs, flops_per_e
 from service.sweep.plan import Bundle, Pending, halves, plan
 from workers.stack import stack_shape
 
+RATE = 1e11  # nominal FLOP/s
+
 
 def speed_run(width: int = 8, seed: int = 0, n: int = 50, max_epochs: int = 100) -> RunSpec:
     return RunSpec(
@@ -54,7 +56,7 @@ def test_every_run_is_planned_exactly_once_in_stacks_of_one_shape_that_fit(
     specs: list[RunSpec], workers: int, order: str, most: int
 ) -> None:
     pending = numbered(specs)
-    bundles = plan(pending, CostModel(), workers=workers, order=order, room=lambda _: most)
+    bundles = plan(pending, CostModel(RATE), workers=workers, order=order, room=lambda _: most)
     assert Counter(planned_ids(bundles)) == Counter(run.id for run in pending)
     for bundle in bundles:
         for stack in bundle.stacks:
@@ -63,7 +65,7 @@ def test_every_run_is_planned_exactly_once_in_stacks_of_one_shape_that_fit(
 
 
 def test_nothing_pending_needs_no_bundle() -> None:
-    assert plan([], CostModel(), workers=2) == []
+    assert plan([], CostModel(RATE), workers=2) == []
 
 
 def test_the_longest_bundle_starts_first() -> None:
@@ -82,9 +84,21 @@ def test_seeds_first_finishes_a_seed_everywhere_before_the_next_begins() -> None
     assert seeds == sorted(seeds)
 
 
+def test_on_a_gpu_seeds_share_a_stack_up_to_its_memory_whatever_the_order() -> None:
+    runs = numbered([speed_run(width=w, seed=s) for s in range(6) for w in (8, 64)])
+    slow = CostModel(rate=1e6)  # one run alone is longer than a bundle should be
+
+    def stack_sizes(most: int) -> list[int]:
+        bundles = plan(runs, slow, workers=2, order="seeds_first", room=lambda _: most, on_gpu=True)
+        return sorted(len(stack.runs) for bundle in bundles for stack in bundle.stacks)
+
+    assert stack_sizes(100) == [6, 6]
+    assert stack_sizes(4) == [2, 2, 4, 4]
+
+
 def test_bundles_come_near_the_target_when_there_is_enough_work() -> None:
     runs = numbered([speed_run(seed=s) for s in range(2000)])
-    cost = CostModel()
+    cost = CostModel(RATE)
     cost.rate = flops_per_epoch(runs[0].spec) * expected_epochs(runs[0].spec)  # one second each
     bundles = plan(runs, cost, workers=2)
     assert all(50 <= bundle.seconds <= 60 for bundle in bundles[:-1])
@@ -92,19 +106,19 @@ def test_bundles_come_near_the_target_when_there_is_enough_work() -> None:
 
 def test_small_stacks_share_a_bundle() -> None:
     specs = [speed_run(width=w, n=n) for w in (4, 8, 12) for n in range(20, 60)]
-    bundles = plan(numbered(specs), CostModel(), workers=2)
+    bundles = plan(numbered(specs), CostModel(RATE), workers=2)
     assert len(bundles) < len(specs) / 10
 
 
 def test_a_small_sweep_is_cut_fine_enough_for_all_workers() -> None:
     runs = numbered([speed_run(seed=s) for s in range(64)])
-    cost = CostModel()
+    cost = CostModel(RATE)
     cost.rate = flops_per_epoch(runs[0].spec) * expected_epochs(runs[0].spec)
     assert len(plan(runs, cost, workers=4)) >= 8
 
 
 def test_finished_runs_correct_the_cost_of_their_shape_and_less_so_of_others() -> None:
-    cost = CostModel()
+    cost = CostModel(RATE)
     seen, other = speed_run(width=8), speed_run(width=16)
     before, before_other = (
         cost.seconds(seen, stack_shape(seen)),
@@ -115,12 +129,12 @@ def test_finished_runs_correct_the_cost_of_their_shape_and_less_so_of_others() -
     assert cost.seconds(seen, stack_shape(seen)) == pytest.approx(before * 8, rel=0.1)
     assert cost.seconds(other, stack_shape(other)) == pytest.approx(before_other * 2, rel=0.1)
     fresh = speed_run(width=32)
-    expected = CostModel().seconds(fresh, stack_shape(fresh)) * 4
+    expected = CostModel(RATE).seconds(fresh, stack_shape(fresh)) * 4
     assert cost.seconds(fresh, stack_shape(fresh)) == pytest.approx(expected, rel=1e-6)
 
 
 def test_runs_without_a_measured_time_teach_nothing() -> None:
-    cost = CostModel()
+    cost = CostModel(RATE)
     run = speed_run()
     before = cost.seconds(run, stack_shape(run))
     cost.learn([Finished(run, stack_shape(run), 0, 0.0)])
@@ -129,7 +143,7 @@ def test_runs_without_a_measured_time_teach_nothing() -> None:
 
 def test_halving_a_bundle_keeps_its_runs_and_ends_at_single_ones() -> None:
     runs = numbered([speed_run(width=w, seed=s) for w in (4, 8) for s in range(3)])
-    (bundle,) = plan(runs, CostModel(), workers=1)
+    (bundle,) = plan(runs, CostModel(RATE), workers=1)
     queue, alone = [bundle], []
     while queue:
         part = queue.pop()
@@ -160,7 +174,7 @@ def test_nominal_flops_of_the_central_model_follow_its_matrix_products() -> None
 
 @pytest.mark.parametrize("name", ["central", "depth", "architecture", "permutations"])
 def test_every_run_has_a_finite_positive_cost(name: str) -> None:
-    cost = CostModel()
+    cost = CostModel(RATE)
     for run in load_suite(name).runs():
         assert 0 < cost.seconds(run, stack_shape(run)) < 1e7
         assert 1 <= expected_epochs(run) <= run.stop.max_epochs

@@ -1,15 +1,22 @@
-"""What a submitted sweep is told, and how large its stacks and Tuners may be."""
+"""What a submitted or planned sweep is told, and how large its stacks and Tuners may be."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from service.commands.sweep import sweep
+from service.settings import Settings
 from service.suites import load_suite
 from service.sweep.job import SweepOptions
+from service.sweep.means import Means, expected
 from service.sweep.noting import as_asked
+from service.sweep.preview import Preview, preview
+from service.sweep.rate import suite_cost
 from service.sweep.room import room_on
 from service.sweep.selection import Selection
 from service.sweep.submit import arguments
@@ -46,6 +53,65 @@ def test_what_was_asked_is_noted_without_what_was_not() -> None:
     }
     assert as_asked(SweepOptions(retry_failed=True)) == {"retry_failed": True}
     assert as_asked(SweepOptions()) == {}
+
+
+def counted_plan(
+    monkeypatch: pytest.MonkeyPatch, options: SweepOptions, rate: float, means: Means
+) -> Preview:
+    monkeypatch.setattr("service.sweep.rate.measured_rate", lambda spec: (rate, "native"))
+    return preview(load_suite("mini"), None, options, means)
+
+
+def test_a_dry_run_counts_hours_at_the_measured_rate_of_this_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    means = Means(2, "cpu", room_on("cpu", 0.0))
+    for rate in (1e9, 3e10):
+        plan = counted_plan(monkeypatch, PART, rate, means)
+        assert plan.core_seconds == pytest.approx(plan.flops / rate)
+        shown = suite_cost(PART.selection.chosen(load_suite("mini").runs()))
+        assert (shown.rate, shown.flops) == (rate, plan.flops)
+
+
+def test_a_dry_run_plans_within_the_memory_and_by_the_device_of_the_sweep(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = SweepOptions(Selection(primes=(59,), kinds=("speed",)))
+    runs = len(options.selection.chosen(load_suite("mini").runs()))
+    widths = runs // 5  # of five seeds each
+    roomy, narrow = Means(1, "cuda", lambda _: 100), Means(1, "cuda", lambda _: 1)
+    assert counted_plan(monkeypatch, options, 1e20, roomy).stacks == widths
+    assert counted_plan(monkeypatch, options, 1e20, narrow).stacks == runs
+    here = Means(1, "cpu", lambda _: 100)
+    assert counted_plan(monkeypatch, options, 1e20, here).stacks == runs  # a seed at a time
+
+
+@pytest.mark.parametrize(
+    ("options", "address", "joins"),
+    [
+        (SweepOptions(workers=3), None, False),
+        (SweepOptions(workers=3), "head:6379", True),
+        (SweepOptions(gpus_per_bundle=0.5), None, True),
+    ],
+)
+def test_a_dry_run_joins_a_cluster_only_where_that_decides_the_plan(
+    options: SweepOptions, address: str | None, joins: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    joined: list[object] = []
+
+    @contextmanager
+    def join(*asked: object) -> Iterator[None]:
+        joined.append(asked)
+        yield
+
+    monkeypatch.setattr("service.sweep.means.cluster", join)
+    monkeypatch.setattr("service.sweep.means.members", lambda: ({"CPU": 64.0, "GPU": 2.0}, []))
+    monkeypatch.setattr("service.sweep.room.ask_a_worker", lambda device, gpus: 1 << 30)
+    with expected(options, Settings(), address) as means:
+        assert means.slots == (options.workers or 4)
+        assert means.on_gpu == bool(options.gpus_per_bundle)
+        assert means.room(load_suite("demo").runs()[0]) > 1
+    assert joined == ([(address, options.workers)] if joins else [])
 
 
 def test_a_stack_has_less_room_for_larger_models() -> None:

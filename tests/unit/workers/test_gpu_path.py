@@ -6,20 +6,29 @@ here by hand and compared with the models one by one.
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import MagicMock, Mock
+
 import numpy as np
 import pytest
 import torch
 from worker_runs import VARIANTS, make_run
 
 from service.errors import ConfigurationError
-from workers import devices
+from service.settings import Settings
+from workers import devices, engines, torch_engine, trainable
+from workers.checkpoints import CheckpointStore
 from workers.devices import free_memory, max_stack
-from workers.engines import step_mode
+from workers.engines import engine_fingerprint, step_mode
+from workers.first_passages import CurveSink
 from workers.memory import model_bytes
 from workers.model import initial_state
 from workers.slab import Slab
 from workers.tasks import make_dataset
 from workers.torch_engine import TorchStack, torch_fingerprint
+from workers.trainable import WorkerOrders
+from workers.training import train
 
 CPU = torch.device("cpu")
 
@@ -73,6 +82,54 @@ def test_a_cpu_is_stepped_plainly_whatever_is_set_for_gpus(
         assert step_mode(torch.device("cuda")) == "graph"
     finally:
         get_settings.cache_clear()
+
+
+class Made(Exception):
+    """A stack was about to be made; its text is the way of stepping."""
+
+
+@pytest.fixture
+def gpu_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine whose GPU has a name but makes no stack."""
+
+    def make(specs: object, *, step: str, **rest: object) -> None:
+        raise Made(step)
+
+    for module in (devices, engines):
+        monkeypatch.setattr(module, "resolve_device", lambda name: torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
+    monkeypatch.setattr(torch_engine, "TorchStack", make)
+
+
+@pytest.mark.usefixtures("gpu_by_name")
+def test_a_gpu_is_stepped_as_ordered_whatever_its_node_is_set_to() -> None:
+    gpu = torch.device("cuda")
+    ordered = [
+        engine_fingerprint(make_run(), engine="torch", device="cuda", gpu_step=step)
+        for step in ("plain", "graph")
+    ]
+    assert ordered == [torch_fingerprint(gpu, "plain"), torch_fingerprint(gpu, "graph")]
+    with pytest.raises(Made, match="graph"):
+        train([make_run()], CurveSink(1), engine="torch", device="cuda", gpu_step="graph")
+
+
+@pytest.mark.usefixtures("gpu_by_name")
+def test_a_worker_steps_and_looks_for_checkpoints_as_its_sweep_orders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders = WorkerOrders.of(Settings(checkpoints=tmp_path, gpu_step="graph"), "url", "cuda")
+    worker = object.__new__(trainable.BundleTrainable)  # as on a worker, without Ray around it
+    worker._orders, worker._store, worker._name = orders, CheckpointStore(tmp_path), "bundle"
+    spec = make_run()
+    key, way = spec.key, torch_fingerprint(torch.device("cuda"), "graph")
+    worker._store.save(key, 3, way, {}, {})
+    found: list[object] = []
+    monkeypatch.setattr(trainable, "claim", lambda *given: found.append(given[-1]))
+    worker._claimed(Mock(), {1: spec})
+    assert found == [{1: [3]}]
+    monkeypatch.setattr(trainable, "Recorder", MagicMock())
+    with pytest.raises(Made, match="graph"):
+        worker._train_claims(Mock(), [SimpleNamespace(spec=spec, resume_epoch=0)])
 
 
 def test_bundles_that_share_a_gpu_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:

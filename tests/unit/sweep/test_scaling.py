@@ -1,0 +1,185 @@
+"""The largest suite is expanded, priced, planned and driven in work that grows with its runs only.
+
+Work is counted in steps of the interpreter, not in seconds.
+"""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import sys
+import weakref
+from collections.abc import Callable
+from types import FrameType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from service.settings import Settings
+from service.spec import RunSpec
+from service.suites import load_suite
+from service.suites.expansion import expand
+from service.sweep import cost as cost_module
+from service.sweep import driver
+from service.sweep.cost import CostModel, Finished
+from service.sweep.job import SweepOptions
+from service.sweep.means import Means
+from service.sweep.plan import Bundle, Pending, Stack, plan
+from service.sweep.tuner import Outcomes, most_bundles
+from workers.stack import stack_shape
+
+CENTRAL = 18_756
+# Twice the work in at most so many times the steps; quadratic work would take four times as many.
+TWICE = 2.4
+
+
+def steps(work: Callable[[], object]) -> int:
+    """How many lines of Python the work executes; each turn of a loop counts."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@pytest.fixture(scope="module")
+def central() -> list[RunSpec]:
+    return load_suite("central").runs()
+
+
+def half_done(runs: list[RunSpec]) -> tuple[list[Pending], CostModel]:
+    """Every other run is pending; the others are finished and teach what they took."""
+    cost = CostModel(1e11)
+    cost.learn(Finished(run, stack_shape(run), 100, 10.0) for run in runs[::2])
+    return [Pending(number, run) for number, run in enumerate(runs[1::2])], cost
+
+
+def test_central_is_planned_whole_pricing_each_run_once(central: list[RunSpec]) -> None:
+    assert len(central) == CENTRAL
+    priced: list[RunSpec] = []
+    asked: list[RunSpec] = []
+
+    class Counting(CostModel):
+        def seconds(self, spec: RunSpec, shape: Any) -> float:
+            priced.append(spec)
+            return super().seconds(spec, shape)
+
+    def room(spec: RunSpec) -> int:
+        asked.append(spec)
+        return 1000
+
+    pending = [Pending(number, run) for number, run in enumerate(central)]
+    bundles = plan(pending, Counting(1e11), workers=64, room=room)
+    assert sorted(run.id for bundle in bundles for run in bundle.runs) == list(range(CENTRAL))
+    assert len(priced) == CENTRAL
+    assert len(asked) == len({stack_shape(run) for run in central})
+
+
+def test_twice_the_seeds_are_expanded_in_twice_the_steps() -> None:
+    suite = load_suite("central")
+
+    def expanding(seeds: int) -> int:
+        file = suite.file.model_copy(update={"seeds": tuple(range(seeds))})
+        return steps(lambda: expand(file, suite.document))
+
+    assert expanding(4) < TWICE * expanding(2)
+
+
+@pytest.mark.parametrize("order", ["longest_first", "seeds_first"])
+def test_twice_the_runs_are_learnt_and_planned_in_twice_the_steps(
+    central: list[RunSpec], order: Any
+) -> None:
+    def planning(runs: list[RunSpec]) -> int:
+        def work() -> None:
+            pending, cost = half_done(runs)
+            plan(pending, cost, workers=8, order=order)
+
+        return steps(work)
+
+    assert planning(central[::4]) < TWICE * planning(central[::8])
+
+
+def test_a_price_does_not_look_at_every_finished_run_again(
+    central: list[RunSpec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    added = 0
+
+    class Counted(float):
+        """A number that counts how often it is added."""
+
+        def __add__(self, other: float) -> Counted:
+            nonlocal added
+            added += 1
+            return Counted(float(self) + other)
+
+        __radd__ = __add__
+
+    log = cost_module.math.log
+    monkeypatch.setattr(cost_module.math, "log", lambda value: Counted(log(value)))
+    runs = central[::20]
+    pending, cost = half_done(runs)
+    for run in pending:
+        cost.seconds(run.spec, stack_shape(run.spec))
+    assert 0 < added < 10 * len(runs)
+
+
+def test_bundles_that_went_well_leave_nothing_in_the_driver() -> None:
+    outcomes = Outcomes()
+
+    def after(results: int) -> int:
+        for _ in range(results):
+            told = {"training_seconds": 1.0, "time_this_iter_s": 1.0, "done": True}
+            outcomes.on_trial_result(1, [], SimpleNamespace(config={}), told)  # type: ignore[arg-type]
+        return len(pickle.dumps(outcomes))
+
+    assert after(1) == after(2000)
+    assert outcomes.bundle_seconds == 2001
+
+
+def test_a_round_is_forgotten_when_the_next_one_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = load_suite("demo").runs()[0]
+    most = most_bundles(1)
+    left = 3 * most - 10
+    trained: list[weakref.ref[Bundle]] = []
+    alive_before: list[int] = []
+
+    def tune(bundles: list[Bundle], *rest: object) -> Outcomes:
+        nonlocal left
+        gc.collect()
+        alive_before.append(sum(reference() is not None for reference in trained))
+        trained.extend(map(weakref.ref, bundles))
+        left -= len(bundles)
+        return Outcomes()
+
+    class Planned(driver.Sweep):
+        def _plan(self, split: object) -> list[Bundle]:
+            return [Bundle((Stack((Pending(n, run),), 1.0),)) for n in range(left)]
+
+        def _moved(self) -> tuple[int, int]:
+            return -left, 0
+
+        def _others_have_ended(self, progress: object) -> bool:
+            return False
+
+        def _finish(self) -> Any:
+            return self.report
+
+    monkeypatch.setattr(driver, "tune_bundles", tune)
+    for name in ("abandon", "expire"):
+        monkeypatch.setattr(driver, name, lambda *given: 0)
+    job: Any = SimpleNamespace(suite=SimpleNamespace(name="demo"), runs={})
+    nothing: Any = None
+    means = Means(1, "cpu", lambda spec: 1)
+    sweep = Planned(job, nothing, Settings(), "postgresql://x/y", SweepOptions(), means)
+    report = sweep.run(nothing)
+    assert report.bundles == len(trained) == 3 * most - 10
+    assert alive_before == [0, 0, 0]
