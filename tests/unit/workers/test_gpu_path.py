@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 from unittest.mock import MagicMock, Mock
 
 import numpy as np
@@ -123,10 +124,12 @@ def test_a_worker_steps_and_looks_for_checkpoints_as_its_sweep_orders(
     spec = make_run()
     key, way = spec.key, torch_fingerprint(torch.device("cuda"), "graph")
     worker._store.save(key, 3, way, {}, {})
-    found: list[object] = []
-    monkeypatch.setattr(trainable, "claim", lambda *given: found.append(given[-1]))
+    found: list[Any] = []
+    monkeypatch.setattr(trainable, "claim", lambda *given: found.append(given[-2:]))
     worker._claimed(Mock(), {1: spec})
-    assert found == [{1: [3]}]
+    ((checkpoints, trainer),) = found
+    assert checkpoints == {1: [3]}
+    assert trainer.fingerprint == way
     monkeypatch.setattr(trainable, "Recorder", MagicMock())
     with pytest.raises(Made, match="graph"):
         worker._train_claims(Mock(), [SimpleNamespace(spec=spec, resume_epoch=0)])
