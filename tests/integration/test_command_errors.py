@@ -76,7 +76,7 @@ def test_a_mistake_is_told_in_one_line(
     ],
 )
 def test_a_sweep_of_what_is_not_there_leaves_nothing_behind(options: list[str], says: str) -> None:
-    home = Path(f"/tmp/gt-none-{os.getpid()}")  # a short path that does not exist
+    home = Path(f"/tmp/gt-mistake-{os.getpid()}")  # a short path that does not exist
     result = groktime("sweep", "demo", *options, GROKTIME_HOME=str(home))
     assert result.returncode == 2
     assert says in result.stderr
