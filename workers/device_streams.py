@@ -65,12 +65,12 @@ def dropout_counters(examples: int, positions: Sequence[int], units: int) -> Ten
 def dropout_keep(keys: Tensor, counters: Tensor, thresholds: Tensor) -> Tensor:
     """1.0 where an element is kept and 0.0 where it is dropped.
 
-    keys [M] int64, counters [B, positions, units / 2], thresholds [M, 1, 1, 1] float (16-bit
-    threshold minus 32768); returns [M, B, positions, units].
+    keys [M], or [M, n] for as many blocks of counters, int64; counters [n, ·, units / 2];
+    thresholds [M, 1, 1, 1] float (16-bit threshold minus 32768); returns [M, n, ·, units].
     """
-    shape = (-1, 1, 1, 1)
-    low = (keys & 0xFFFF_FFFF).to(torch.int32).view(shape)
-    high = (keys >> 32).to(torch.int32).view(shape)
+    blocks = keys.reshape(keys.shape[0], -1, 1, 1)
+    low = (blocks & 0xFFFF_FFFF).to(torch.int32)
+    high = (blocks >> 32).to(torch.int32)
     word = counters ^ low
     scratch = torch.empty_like(word)
     word = _mix32_(word, scratch).add_(high)

@@ -1,14 +1,15 @@
 """The forward pass of a stack of models: every tensor has a leading model axis.
 
-Shapes: M models, B examples, V tokens, d width, H heads, I queries, J keys. Weights are given by
-name, [M, *shape]. Nothing is approximated; work that gives equal results is done once:
+Shapes: M models, B examples, V tokens, d width, n positions. The rows of a value [M, n B, ·] are
+positions before examples, so that some of the positions are one block of memory. Weights are given
+by name, [M, *shape]. Nothing is approximated; work that gives equal results is done once:
 
 - Layer 0 sees few different (position, token) pairs, so its normalised inputs and projections are
   a table over those pairs, looked up per example.
 - The causal mask makes the first positions functions of the first token alone as long as nothing
   random has happened to them: they are computed once per token (`shared`), not per example.
-- Only the last position is read out, so the last layer computes one query per example, and folds
-  the key and value projections around the weighted sum.
+- Only the last position is read out, so the last layer computes one query per example. With one
+  head its projections are folded around the weighted sum.
 """
 
 from __future__ import annotations
@@ -18,14 +19,37 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from service.spec import TOKENS, ModelSpec
-from workers.model import NORM_EPS, rope_table
-from workers.operators import attend, gated_hidden, rms_norm
+from workers.model import rope_table
+from workers.operators import (
+    Attention,
+    Dropout,
+    FeedForward,
+    Norm,
+    Shared,
+    add,
+    add_bias,
+    attend,
+    beside,
+    concatenate,
+    feed_forward,
+    halves,
+    join,
+    last_rows,
+    linear,
+    masked,
+    normalise,
+    product,
+    rotate,
+    silu,
+    take,
+    transpose,
+)
+from workers.tape import Tape, Value
 
-Weights = Mapping[str, Tensor]
+Weights = Mapping[str, Value]
 
 
 @dataclass(frozen=True)
@@ -69,7 +93,7 @@ class Layout:
 class Masks:
     """Dropout of one step: 1.0 keeps and 0.0 drops; kept elements are multiplied by `scale`.
 
-    hidden[layer] is [M, B, positions, 4d] (the last layer: the last position only), projection
+    hidden[layer] is [M, n B, 4d] of all positions (the last layer: of the last one), projection
     the same in units of d where the model has the released head projection. scale is [M, 1, 1].
     """
 
@@ -78,61 +102,38 @@ class Masks:
     scale: Tensor
 
 
-@dataclass
+@dataclass(frozen=True)
 class Table:
-    """Layer 0 on every (position, token) pair: inputs x and projections, [M, R, d] each."""
+    """Layer 0 on every (position, token) pair, [M, R, ·] each.
 
-    x: Tensor
-    normed: Tensor
-    q: Tensor
-    k: Tensor
-    v: Tensor
-
-
-@dataclass
-class Shared:
-    """What examples look up of the positions that follow from the first token, [M, V, f, ·].
-
-    keys and values of each layer the positions were carried through; then either `normed`, the
-    last layer's input, or, where dropout makes examples differ after layer 0's hidden units, the
-    residual stream `x` and those `hidden` units.
+    `own` is what a position needs for itself, `context` what others need of it: the stream and
+    the query side by side, and so the key and the value. A single layer has the stream alone,
+    and its normalised form.
     """
 
-    keys: list[Tensor] = field(default_factory=list)
-    values: list[Tensor] = field(default_factory=list)
-    normed: Tensor | None = None
-    x: Tensor | None = None
-    hidden: Tensor | None = None
+    own: Value
+    context: Value
 
 
 @dataclass
+class Prefix:
+    """The positions that follow from the first token, once per token, [M, f V, d] each.
+
+    Either `x`, the stream before layer 0's FFN, after which dropout makes examples differ; or
+    `normed`, the last layer's input, and the keys and values of the layers after the first.
+    """
+
+    x: Value | None = None
+    normed: Value | None = None
+    between: list[tuple[Value, Value]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
 class Prepared:
     """The parts of a forward pass that all examples of one set of weights look up."""
 
     table: Table
-    shared: Shared | None
-
-
-def linear(x: Tensor, weight: Tensor) -> Tensor:
-    """[M, ..., in] times [M, out, in] transposed."""
-    return torch.bmm(x.flatten(1, -2), weight.mT).view(*x.shape[:-1], weight.shape[1])
-
-
-def take(table: Tensor, rows: Tensor) -> Tensor:
-    """table [M, R, ...] at rows [M, ...], per model."""
-    models, size = table.shape[:2]
-    if models > 1:
-        rows = rows + torch.arange(models, device=rows.device).mul_(size).view(
-            -1, *[1] * (rows.dim() - 1)
-        )
-    taken = table.flatten(0, 1).index_select(0, rows.flatten())
-    return taken.view(*rows.shape, *table.shape[2:])
-
-
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn adjacent pairs (2i, 2i + 1) of the last axis; cos and sin are [..., units / 2]."""
-    even, odd = x[..., 0::2], x[..., 1::2]
-    return torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)
+    prefix: Prefix | None
 
 
 class Transformer:
@@ -140,181 +141,228 @@ class Transformer:
 
     def __init__(self, model: ModelSpec, layout: Layout, device: torch.device) -> None:
         self.model, self.layout = model, layout
-        self.heads, self.head_width = model.heads, model.width // model.heads
-        self.scale = 1 / math.sqrt(self.head_width)
         self.last = model.depth - 1
+        head_width = model.width // model.heads
+        self.scale = 1 / math.sqrt(head_width)
         pairs = torch.tensor(layout.pairs, device=device)
         self.pair_positions, self.pair_tokens = pairs[:, 0].contiguous(), pairs[:, 1].contiguous()
         first = torch.arange(layout.vocabulary, device=device)
-        prefix = first[:, None].expand(-1, TOKENS)
-        self.shared_rows = layout.rows(prefix)[:, : layout.shared]  # [V, f]
+        prefix = layout.rows(first[:, None].expand(-1, TOKENS))
+        self.prefix_rows = prefix.mT[: layout.shared].flatten()  # [f V]
+        offsets = torch.arange(layout.shared, device=device)
+        self.prefix_offsets = offsets[:, None] * layout.vocabulary
         # Every head turns alike.
-        angles = torch.from_numpy(rope_table(self.head_width)).to(torch.float32)
-        self.cos, self.sin = angles.repeat(1, 1, self.heads).to(device)  # [4, d / 2]
+        angles = torch.from_numpy(rope_table(head_width)).to(torch.float32)
+        self.cos, self.sin = angles.repeat(1, 1, model.heads).to(device)  # [4, d / 2]
 
     def logits(
         self,
+        tape: Tape,
         w: Weights,
         rows: Tensor,
         prepared: Prepared,
         masks: Masks | None = None,
-    ) -> Tensor:
+    ) -> Value:
         """Logits of the last position, [M, B, V], of examples given as table rows [M, B, 4]."""
-        table, shared = prepared.table, prepared.shared or Shared()
-        first = rows[..., 0]
-        own = rows if prepared.shared is None else rows[..., self.layout.shared :]
-        x = take(table.x, own)
-        for layer in range(self.last):
-            if layer == 0:
-                q, k, v = take(table.q, own), take(table.k, own), take(table.v, own)
-            else:
-                q, k, v = self._project(w, layer, x, slice(TOKENS - x.shape[2], TOKENS))
-            if layer < len(shared.keys):
-                k = torch.cat([take(shared.keys[layer], first), k], dim=2)
-                v = torch.cat([take(shared.values[layer], first), v], dim=2)
-            x = x + self._out(w, layer, self._attend(q, k, v), masks)
-            hidden = self._hidden(w, layer, x)
-            if layer == 0 and shared.x is not None and shared.hidden is not None:
-                x = torch.cat([take(shared.x, first), x], dim=2)
-                hidden = torch.cat([take(shared.hidden, first), hidden], dim=2)
-            x = x + self._w2(w, layer, hidden, masks)
+        table, examples = prepared.table, rows.shape[1]
+        rows = rows.mT  # [M, 4, B]
         if self.last == 0:
-            normed = take(table.normed, own)
+            x = take(tape, table.own, rows[:, -1])
+            normed = take(tape, table.context, rows.flatten(1))
         else:
-            normed = self._norm(w, f"layers.{self.last}.attn.norm", x)
-        if shared.normed is not None:
-            normed = torch.cat([take(shared.normed, first), normed], dim=2)
-        x = x[:, :, -1:] + self._out(w, self.last, self._attend_last(w, normed), masks)
-        x = x + self._w2(w, self.last, self._hidden(w, self.last, x), masks)
-        return linear(self._norm(w, "norm", x[:, :, 0]), w["out.weight"])
+            x, normed = self._inner(tape, w, rows, prepared, masks)
+            x = last_rows(tape, x, examples)
+        x = self._attend_last(tape, w, x, normed, masks)
+        x = self._feed_forward(tape, w, self.last, x, masks)
+        return linear(tape, self._norm(tape, w, "norm", x), w["out.weight"])
 
-    def prepare(self, w: Weights, *, share: bool, dropout: bool) -> Prepared:
+    def prepare(self, tape: Tape, w: Weights, *, share: bool, dropout: bool) -> Prepared:
         """What a step or an evaluation computes once for all its examples."""
-        table = self._table(w)
-        return Prepared(table, self._share(w, table, dropout=dropout) if share else None)
+        table = self._table(tape, w)
+        share = share and self.last > 0
+        return Prepared(table, self._prefix(tape, w, table, dropout=dropout) if share else None)
 
-    def _table(self, w: Weights) -> Table:
+    def _table(self, tape: Tape, w: Weights) -> Table:
         """Layer 0's inputs and projections for every (position, token) pair."""
-        x = w["embedding.weight"].index_select(1, self.pair_tokens)
+        models = w["embedding.weight"].data.shape[0]
+        x = take(tape, w["embedding.weight"], self.pair_tokens.expand(models, -1))
         if self.model.positions == "learned":
-            x = x + w["positions.weight"].index_select(1, self.pair_positions)
-        normed = self._norm(w, "layers.0.attn.norm", x)
+            positions = self.pair_positions.expand(models, -1)
+            x = add(tape, x, take(tape, w["positions.weight"], positions))
+        normed = self._norm(tape, w, "layers.0.attn.norm", x)
         if self.last == 0:
-            return Table(x, normed, normed, normed, normed)
-        q, k, v = (linear(normed, w[f"layers.0.attn.{name}.weight"]) for name in ("wq", "wk", "wv"))
+            return Table(x, normed)
+        wq, wk = w["layers.0.attn.wq.weight"], w["layers.0.attn.wk.weight"]
+        queries, values = linear(tape, normed, wq), self._values(tape, w, 0)
         if self.model.positions == "rope":
             cos, sin = self.cos[self.pair_positions], self.sin[self.pair_positions]
-            q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-        return Table(x, normed, q, k, v)
-
-    def _share(self, w: Weights, table: Table, *, dropout: bool) -> Shared:
-        """The positions that follow from the first token, once per token."""
-        rows = self.shared_rows.expand(table.x.shape[0], -1, -1)
-        shared = Shared()
-        x = take(table.x, rows)
-        for layer in range(self.last):
-            if layer == 0:
-                q, k, v = take(table.q, rows), take(table.k, rows), take(table.v, rows)
-            else:
-                q, k, v = self._project(w, layer, x, slice(x.shape[2]))
-            shared.keys.append(k)
-            shared.values.append(v)
-            x = x + self._out(w, layer, self._attend(q, k, v), None)
-            hidden = self._hidden(w, layer, x)
-            if dropout:
-                shared.x, shared.hidden = x, hidden
-                return shared
-            x = x + self._w2(w, layer, hidden, None)
-        if self.last == 0:
-            shared.normed = take(table.normed, rows)
+            queries = rotate(tape, queries, cos, sin)
+            keys = rotate(tape, linear(tape, normed, wk), cos, sin)
+            context = beside(tape, keys, linear(tape, normed, values))
         else:
-            shared.normed = self._norm(w, f"layers.{self.last}.attn.norm", x)
-        return shared
+            context = linear(tape, normed, join(tape, wk, values))
+        return Table(beside(tape, x, queries), context)
 
-    def _norm(self, w: Weights, name: str, x: Tensor) -> Tensor:
-        gain = w[f"{name}.weight"]
-        if self.model.norm == "rms":
-            return rms_norm(x, gain)
-        shape = (x.shape[0], *[1] * (x.dim() - 2), x.shape[-1])
-        normed = F.layer_norm(x, x.shape[-1:], eps=NORM_EPS)
-        return torch.addcmul(w[f"{name}.bias"].view(shape), normed, gain.view(shape))
+    def _prefix(self, tape: Tape, w: Weights, table: Table, *, dropout: bool) -> Prefix:
+        """The positions that follow from the first token, once per token."""
+        models, size = table.own.data.shape[0], self.layout.vocabulary
+        rows = self.prefix_rows.expand(models, -1).view(models, -1, size)
+        x = self._first_attention(tape, w, table, rows, 0, None)
+        if dropout:
+            return Prefix(x=x)
+        x = self._feed_forward(tape, w, 0, x, None)
+        prefix = Prefix()
+        for layer in range(1, self.last):
+            q, k, v = self._project(tape, w, layer, x, size, slice(self.layout.shared))
+            prefix.between.append((k, v))
+            attended = attend(tape, self._attention(size), q, k, v)
+            x = self._add_attended(tape, w, layer, x, attended, None)
+            x = self._feed_forward(tape, w, layer, x, None)
+        prefix.normed = self._norm(tape, w, f"layers.{self.last}.attn.norm", x)
+        return prefix
+
+    def _inner(
+        self, tape: Tape, w: Weights, rows: Tensor, prepared: Prepared, masks: Masks | None
+    ) -> tuple[Value, Value]:
+        """All layers but the last: its input, and that normalised at all four positions."""
+        prefix, examples = prepared.prefix or Prefix(), rows.shape[2]
+        known = 0 if prepared.prefix is None else self.layout.shared
+        at = (rows[:, :1] + self.prefix_offsets[:known]).flatten(1)  # [M, f B]
+        x = self._first_attention(tape, w, prepared.table, rows, known, masks)
+        shared = None if prefix.x is None else Shared(prefix.x, at)
+        x = self._feed_forward(tape, w, 0, x, masks, shared)
+        for layer in range(1, self.last):
+            positions = slice(TOKENS - x.data.shape[1] // examples, TOKENS)
+            q, k, v = self._project(tape, w, layer, x, examples, positions)
+            if prefix.between:
+                before = prefix.between[layer - 1]
+                k, v = (
+                    join(tape, take(tape, first, at), own)
+                    for first, own in zip(before, (k, v), strict=True)
+                )
+            attended = attend(tape, self._attention(examples), q, k, v)
+            x = self._add_attended(tape, w, layer, x, attended, masks)
+            x = self._feed_forward(tape, w, layer, x, masks)
+        normed = self._norm(tape, w, f"layers.{self.last}.attn.norm", x)
+        if prefix.normed is not None:
+            normed = join(tape, take(tape, prefix.normed, at), normed)
+        return x, normed
+
+    def _first_attention(
+        self, tape: Tape, w: Weights, table: Table, rows: Tensor, known: int, masks: Masks | None
+    ) -> Value:
+        """The stream after layer 0's attention at all but the first `known` positions."""
+        x, q = halves(tape, take(tape, table.own, rows[:, known:].flatten(1)))
+        k, v = halves(tape, take(tape, table.context, rows.flatten(1)))
+        attended = attend(tape, self._attention(rows.shape[2]), q, k, v)
+        return self._add_attended(tape, w, 0, x, attended, masks)
+
+    def _attention(self, examples: int) -> Attention:
+        return Attention(examples, self.model.heads, self.scale)
+
+    def _folded(self, layer: int) -> bool:
+        """Whether values hold the output projection: of one head, a sum's is that of its terms.
+
+        In the layers between, values are made per example and folding would save nothing.
+        """
+        return self.model.heads == 1 and layer in (0, self.last)
+
+    def _values(self, tape: Tape, w: Weights, layer: int) -> Value:
+        """The value projection, [M, d, d]."""
+        name = f"layers.{layer}.attn"
+        values = w[f"{name}.wv.weight"]
+        return product(tape, w[f"{name}.wo.weight"], values) if self._folded(layer) else values
 
     def _project(
-        self, w: Weights, layer: int, x: Tensor, positions: slice
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of positions [M, N, n, d], rotated if the model does so."""
+        self, tape: Tape, w: Weights, layer: int, x: Value, examples: int, positions: slice
+    ) -> tuple[Value, Value, Value]:
+        """Queries, keys and values of positions, rotated if the model does so."""
         name = f"layers.{layer}.attn"
-        normed = self._norm(w, f"{name}.norm", x)
-        q, k, v = (linear(normed, w[f"{name}.{part}.weight"]) for part in ("wq", "wk", "wv"))
-        if self.model.positions == "rope":
-            cos, sin = self.cos[positions], self.sin[positions]
-            q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-        return q, k, v
+        normed = self._norm(tape, w, f"{name}.norm", x)
+        q, k, v = (linear(tape, normed, w[f"{name}.{part}.weight"]) for part in ("wq", "wk", "wv"))
+        return (
+            self._rotate(tape, q, examples, positions),
+            self._rotate(tape, k, examples, positions),
+            v,
+        )
 
-    def _split(self, x: Tensor) -> Tensor:
-        """[M, N, n, d] to [M, N, H, n, d / H]."""
-        return x.view(*x.shape[:-1], self.heads, self.head_width).transpose(2, 3)
+    def _rotate(self, tape: Tape, x: Value, examples: int, positions: slice) -> Value:
+        """x [M, n B, d] turned by its positions in a model that does so."""
+        if self.model.positions != "rope":
+            return x
+        cos, sin = (
+            angle[positions].repeat_interleave(examples, dim=0) for angle in (self.cos, self.sin)
+        )
+        return rotate(tape, x, cos, sin)
 
-    def _attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        """Causal attention of the last I of J positions: [M, N, I, d] from [M, N, J, d]."""
-        q, k, v = self._split(q * self.scale), self._split(k), self._split(v)  # [M, N, H, ·, e]
-        return attend(q, k, v, causal=True).transpose(2, 3).flatten(-2)
-
-    def _attend_last(self, w: Weights, normed: Tensor) -> Tensor:
-        """Attention of the last position alone, [M, B, 1, d] from all positions [M, B, 4, d]."""
-        name = f"layers.{self.last}.attn"
-        wk, wv = w[f"{name}.wk.weight"], w[f"{name}.wv.weight"]
-        q = linear(normed[:, :, -1], w[f"{name}.wq.weight"]) * self.scale  # [M, B, d]
-        if self.model.positions == "rope":
-            q = rotate(q, self.cos[-1], self.sin[-1])
-            k = rotate(linear(normed, wk), self.cos, self.sin)
-            values = normed[:, :, None].expand(-1, -1, self.heads, -1, -1)
-            context = attend(self._split(q[:, :, None]), self._split(k), values, causal=True)
-            context = context[..., 0, :]  # [M, B, H, d]
+    def _attend_last(
+        self, tape: Tape, w: Weights, x: Value, normed: Value, masks: Masks | None
+    ) -> Value:
+        """The last position's stream [M, B, d] after it attended to all positions [M, 4B, d]."""
+        name, examples = f"layers.{self.last}.attn", x.data.shape[1]
+        wq, wk = w[f"{name}.wq.weight"], w[f"{name}.wk.weight"]
+        attention, last = self._attention(examples), last_rows(tape, normed, examples)
+        if self.model.heads == 1 and self.model.positions != "rope":
+            # score = (u Wqᵀ)·(u' Wkᵀ) = (u Wqᵀ Wk)·u': keys need no projection.
+            queries = linear(tape, last, product(tape, transpose(tape, wk), wq))
+            attended = attend(tape, attention, queries, normed, normed)
         else:
-            context = attend(self._per_head(q, wk), normed, normed, causal=False)
-        if self.heads == 1:
-            return linear(context, wv)
-        return torch.einsum("mbhd,mhed->mbhe", context, self._by_head(wv)).flatten(-2)[:, :, None]
+            queries, keys = linear(tape, last, wq), linear(tape, normed, wk)
+            queries = self._rotate(tape, queries, examples, slice(TOKENS - 1, TOKENS))
+            keys = self._rotate(tape, keys, examples, slice(TOKENS))
+            values = normed
+            if not self._folded(self.last):
+                values = linear(tape, normed, w[f"{name}.wv.weight"])
+            attended = attend(tape, attention, queries, keys, values)
+        return self._add_attended(tape, w, self.last, x, attended, masks)
 
-    def _per_head(self, q: Tensor, wk: Tensor) -> Tensor:
-        """Queries taken through each head's key projection: [M, B, d] to [M, B, H, d]."""
-        if self.heads == 1:
-            return torch.bmm(q, wk)[:, :, None]
-        split = q.view(*q.shape[:2], self.heads, self.head_width)
-        return torch.einsum("mbhe,mhed->mbhd", split, self._by_head(wk))
-
-    def _by_head(self, weight: Tensor) -> Tensor:
-        """[M, d, d] to [M, H, d / H, d]."""
-        return weight.view(weight.shape[0], self.heads, self.head_width, -1)
-
-    def _out(self, w: Weights, layer: int, attended: Tensor, masks: Masks | None) -> Tensor:
+    def _add_attended(
+        self, tape: Tape, w: Weights, layer: int, x: Value, attended: Value, masks: Masks | None
+    ) -> Value:
+        """The stream x plus what attention makes of the weighted sums of values."""
         name = f"layers.{layer}.attn"
-        y = linear(attended, w[f"{name}.wo.weight"])
-        if self.model.released_head_projection:
-            bias = w[f"{name}.to_out.0.bias"][:, None, None]
-            y = linear(y, w[f"{name}.to_out.0.weight"]) + bias
+        released = self.model.released_head_projection
+        if self._folded(layer) and layer == 0 and self.last > 0:
+            y = attended  # the table's values hold the output projection
+        else:
+            weight = w[f"{name}.wo.weight"]
+            if self._folded(layer):
+                weight = self._values(tape, w, layer)
+            if not released:
+                return linear(tape, attended, weight, plus=x)
+            y = linear(tape, attended, weight)
+        if released:
+            y = linear(tape, y, w[f"{name}.to_out.0.weight"])
+            y = add_bias(tape, y, w[f"{name}.to_out.0.bias"])
             if masks is not None:
-                y = y * masks.projection[layer] * masks.scale[..., None]
-        return y
+                y = masked(tape, y, masks.projection[layer], masks.scale)
+        return add(tape, x, y)
 
-    def _hidden(self, w: Weights, layer: int, x: Tensor) -> Tensor:
-        """The FFN's hidden units before dropout, [M, N, n, 4d]."""
+    def _norm(self, tape: Tape, w: Weights, name: str, x: Value) -> Value:
+        return normalise(tape, x, self._norm_weights(w, name))
+
+    def _norm_weights(self, w: Weights, name: str) -> Norm:
+        return Norm(w[f"{name}.weight"], w.get(f"{name}.bias"))
+
+    def _feed_forward(
+        self,
+        tape: Tape,
+        w: Weights,
+        layer: int,
+        x: Value,
+        masks: Masks | None,
+        shared: Shared | None = None,
+    ) -> Value:
+        """x plus its FFN; shared rows come before x's in the result."""
         name = f"layers.{layer}.ff"
-        w1 = w[f"{name}.w1.weight"]
-        gated = self.model.ffn == "gated"
-        if gated and self.model.norm == "rms":
-            return gated_hidden(x, w[f"{name}.norm.weight"], w1, w[f"{name}.w3.weight"])
-        normed = self._norm(w, f"{name}.norm", x)
-        hidden = F.silu(linear(normed, w1))
-        return hidden * linear(normed, w[f"{name}.w3.weight"]) if gated else hidden
-
-    def _w2(self, w: Weights, layer: int, hidden: Tensor, masks: Masks | None) -> Tensor:
-        weight = w[f"layers.{layer}.ff.w2.weight"]
-        if masks is None:
-            return linear(hidden, weight)
-        # Scaling the weight instead of the units saves a pass over the larger tensor.
-        return linear(hidden * masks.hidden[layer], weight * masks.scale)
+        ffn = FeedForward(
+            norm=self._norm_weights(w, f"{name}.norm"),
+            w1=w[f"{name}.w1.weight"],
+            w3=w.get(f"{name}.w3.weight"),
+            w2=w[f"{name}.w2.weight"],
+        )
+        dropout = None if masks is None else Dropout(masks.hidden[layer], masks.scale)
+        return feed_forward(tape, x, ffn, dropout, shared)
 
 
 class MLP:
@@ -325,16 +373,22 @@ class MLP:
         tokens = [token for _, token in layout.pairs]
         self.pair_tokens = torch.tensor(tokens, device=device)
 
-    def prepare(self, w: Weights, *, share: bool, dropout: bool) -> None:
+    def prepare(self, tape: Tape, w: Weights, *, share: bool, dropout: bool) -> None:
         """Nothing is common to the examples of an MLP."""
 
     def logits(
-        self, w: Weights, rows: Tensor, prepared: None, masks: Masks | None = None
-    ) -> Tensor:
-        x = take(w["embedding.weight"], self.pair_tokens[rows]).flatten(-2)  # [M, B, 4d]
-        hidden = F.silu(linear(x, w["mlp.w1.weight"]))
-        weight = w["mlp.w2.weight"]
+        self,
+        tape: Tape,
+        w: Weights,
+        rows: Tensor,
+        prepared: None,
+        masks: Masks | None = None,
+    ) -> Value:
+        tokens = take(tape, w["embedding.weight"], self.pair_tokens[rows].flatten(1))
+        x = concatenate(tape, tokens, TOKENS)  # [M, B, 4d]
+        hidden = silu(tape, linear(tape, x, w["mlp.w1.weight"]))
         if masks is not None:
-            hidden, weight = hidden * masks.hidden[0][:, :, 0], weight * masks.scale
-        y = rms_norm(linear(hidden, weight), w["norm.weight"])
-        return linear(y, w["out.weight"])
+            hidden = masked(tape, hidden, masks.hidden[0], masks.scale)
+        y = linear(tape, hidden, w["mlp.w2.weight"])
+        y = normalise(tape, y, Norm(w["norm.weight"], w.get("norm.bias")))
+        return linear(tape, y, w["out.weight"])

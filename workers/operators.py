@@ -1,136 +1,369 @@
-"""Differentiable pieces of the network with their own backward passes.
+"""The operators of the network, each with its way back.
 
-Autograd would give the same gradients; written out they keep what the forward pass computed (no
-second exponential), avoid batches of tiny matrix products, and need a fraction of the calls,
-which is what training small models costs on a CPU. Shapes: M models, N rows, d width.
+Written out they keep what the forward pass computed (no second exponential), avoid batches of
+tiny matrix products, and need few calls, which is what training small models costs on a CPU.
+Values are rows with a leading model axis: M models, N rows, d width.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from workers.model import NORM_EPS
+from workers.tape import Tape, Value
 
 
-def rms_norm(x: Tensor, gain: Tensor) -> Tensor:
-    """x / √(mean x² + eps) ⊙ gain for x [M, ..., d] and gain [M, d]."""
-    y: Tensor = _RMSNorm.apply(x.reshape(x.shape[0], -1, x.shape[-1]), gain)  # type: ignore[no-untyped-call]
-    return y.view(x.shape)
+def linear(tape: Tape, x: Value, weight: Value, plus: Value | None = None) -> Value:
+    """x Wᵀ (+ plus) for x [M, N, in], weight [M, out, in] and plus [M, N, out]."""
+    if plus is None:
+        y = Value(torch.bmm(x.data, weight.data.mT))
+    else:
+        y = Value(torch.baddbmm(plus.data, x.data, weight.data.mT))
+
+    def backward(grad: Tensor) -> None:
+        weight.give(_weight_gradient(grad, x.data))
+        x.give(torch.bmm(grad, weight.data))
+        if plus is not None:
+            plus.give(grad)
+
+    return tape.record(y, backward)
 
 
-def gated_hidden(x: Tensor, gain: Tensor, w1: Tensor, w3: Tensor) -> Tensor:
-    """silu(u W1ᵀ) ⊙ (u W3ᵀ) with u = rms_norm(x, gain), for x [M, ..., d]: [M, ..., hidden]."""
-    rows = x.reshape(x.shape[0], -1, x.shape[-1])
-    hidden: Tensor = _GatedHidden.apply(rows, gain, w1, w3)  # type: ignore[no-untyped-call]
-    return hidden.view(*x.shape[:-1], w1.shape[1])
+def _weight_gradient(grad: Tensor, x: Tensor) -> Tensor:
+    """gradᵀ x, as a product of more rows than columns.
 
-
-def attend(q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
-    """Attention of I queries [..., I, e] to J keys [..., J, e]: sums of values, [..., I, c].
-
-    Queries are already scaled. Causal: they are the last I of J positions, each seeing the keys
-    up to its own.
+    One of more columns than rows would round differently with the number of threads.
     """
-    batch = q.shape[:-2]
-    flat = (t.reshape(-1, *t.shape[-2:]) for t in (q, k, v))
-    out: Tensor = _Attend.apply(*flat, causal)  # type: ignore[no-untyped-call]
-    return out.view(*batch, *out.shape[1:])
+    if grad.shape[2] < x.shape[2]:
+        return torch.bmm(x.mT, grad).mT
+    return torch.bmm(grad.mT, x)
 
 
-def _normalise(x: Tensor) -> tuple[Tensor, Tensor]:
-    """x divided by its root mean square, and one over that root, [M, N, 1]."""
-    mean_square = torch.linalg.vecdot(x, x).div_(x.shape[-1])
-    inverse = mean_square.add_(NORM_EPS).rsqrt_()[..., None]
-    return x * inverse, inverse
+def product(tape: Tape, a: Value, b: Value) -> Value:
+    """The matrix product a b of each model."""
+
+    def backward(grad: Tensor) -> None:
+        a.give(torch.bmm(grad, b.data.mT))
+        b.give(torch.bmm(a.data.mT, grad))
+
+    return tape.record(Value(torch.bmm(a.data, b.data)), backward)
 
 
-def _norm_backward(
-    grad: Tensor, unit: Tensor, inverse: Tensor, gain: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Gradients of x and gain from that of unit ⊙ gain: the part along x vanishes."""
-    gain_grad = (grad * unit).sum(dim=1)
-    grad = grad * gain[:, None]
-    along = torch.linalg.vecdot(grad, unit).div_(-grad.shape[-1])[..., None]
-    return torch.addcmul(grad, unit, along).mul_(inverse), gain_grad
+def transpose(tape: Tape, x: Value) -> Value:
+    """The last two axes exchanged."""
+    return tape.record(Value(x.data.mT), lambda grad: x.give(grad.mT))
 
 
-class _RMSNorm(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, gain: Tensor) -> Tensor:
-        unit, inverse = _normalise(x)
-        ctx.save_for_backward(unit, inverse, gain)
-        return unit * gain[:, None]
+def add(tape: Tape, x: Value, y: Value) -> Value:
+    """x + y, of equal shapes."""
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
-        return _norm_backward(grad, *ctx.saved_tensors)
+    def backward(grad: Tensor) -> None:
+        x.give(grad.clone())
+        y.give(grad)
+
+    return tape.record(Value(x.data + y.data), backward)
 
 
-class _GatedHidden(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, gain: Tensor, w1: Tensor, w3: Tensor) -> Tensor:
-        unit, inverse = _normalise(x)
-        normed = unit * gain[:, None]
-        before, gate = torch.bmm(normed, w1.mT), torch.bmm(normed, w3.mT)
-        sigmoid = before.sigmoid()
-        silu = before.mul_(sigmoid)
-        ctx.save_for_backward(unit, inverse, gain, normed, w1, w3, sigmoid, silu, gate)
-        return silu * gate
+def add_bias(tape: Tape, x: Value, bias: Value) -> Value:
+    """x [M, N, d] plus bias [M, d] in every row."""
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        unit, inverse, gain, normed, w1, w3, sigmoid, silu, gate = ctx.saved_tensors
-        # silu'(h) = σ + silu·(1 − σ)
-        slope = torch.addcmul(sigmoid + silu, silu, sigmoid, value=-1)
-        before_grad = slope.mul_(grad).mul_(gate)
-        gate_grad = grad * silu
-        normed_grad = torch.baddbmm(torch.bmm(before_grad, w1), gate_grad, w3)
-        x_grad, gain_grad = _norm_backward(normed_grad, unit, inverse, gain)
-        return (
-            x_grad,
-            gain_grad,
-            torch.bmm(before_grad.mT, normed),
-            torch.bmm(gate_grad.mT, normed),
-        )
+    def backward(grad: Tensor) -> None:
+        bias.give(grad.sum(dim=1))
+        x.give(grad)
+
+    return tape.record(Value(x.data + bias.data[:, None]), backward)
 
 
-class _Attend(torch.autograd.Function):
-    """There are at most four keys: products with them are sums of a few scaled vectors."""
+def masked(tape: Tape, x: Value, mask: Tensor, scale: Tensor) -> Value:
+    """Dropout: x ⊙ mask · scale, with mask of x's shape and scale [M, 1, 1]."""
 
-    @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
-        queries, keys = q.shape[1], k.shape[1]
-        out = v.new_empty(q.shape[0], queries, v.shape[2])
-        weights = []
-        for i in range(queries):
-            seen = keys - queries + i + 1 if causal else keys
-            scores = torch.bmm(k[:, :seen], q[:, i, :, None])  # [N, seen, 1]
-            weight = scores.sub_(scores.amax(dim=1, keepdim=True)).exp_()
-            weight.div_(weight.sum(dim=1, keepdim=True))
-            torch.sum(weight * v[:, :seen], dim=1, out=out[:, i])
-            weights.append(weight)
-        ctx.save_for_backward(q, k, v, *weights)
-        return out
+    def backward(grad: Tensor) -> None:
+        x.give(grad.mul_(mask).mul_(scale))
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
-        q, k, v, *weights = ctx.saved_tensors
-        q_grad = torch.empty_like(q)
-        k_grad, v_grad = torch.zeros_like(k), torch.zeros_like(v)
-        for i, weight in enumerate(weights):
-            seen = weight.shape[1]
-            out_grad, query = grad[:, i, None], q[:, i, None]
-            weight_grad = torch.bmm(v[:, :seen], grad[:, i, :, None])
-            mean = (weight * weight_grad).sum(dim=1, keepdim=True)
-            score_grad = weight_grad.sub_(mean).mul_(weight)  # [N, seen, 1]
-            v_grad[:, :seen].addcmul_(weight, out_grad)
-            k_grad[:, :seen].addcmul_(score_grad, query)
-            torch.sum(score_grad * k[:, :seen], dim=1, out=q_grad[:, i])
-        return q_grad, k_grad, v_grad, None
+    return tape.record(Value((x.data * mask).mul_(scale)), backward)
+
+
+def last_rows(tape: Tape, x: Value, count: int) -> Value:
+    """The last rows of x [M, N, d]."""
+    return tape.record(Value(x.data[:, -count:]), x.give_last)
+
+
+def join(tape: Tape, first: Value, second: Value) -> Value:
+    """The rows of both, one after the other."""
+    size = first.data.shape[1]
+
+    def backward(grad: Tensor) -> None:
+        first.give(grad[:, :size])
+        second.give(grad[:, size:])
+
+    return tape.record(Value(torch.cat([first.data, second.data], dim=1)), backward)
+
+
+def beside(tape: Tape, left: Value, right: Value) -> Value:
+    """The columns of both, [M, N, d] each, side by side."""
+    size = left.data.shape[2]
+
+    def backward(grad: Tensor) -> None:
+        left.give(grad[..., :size])
+        right.give(grad[..., size:])
+
+    return tape.record(Value(torch.cat([left.data, right.data], dim=2)), backward)
+
+
+def halves(tape: Tape, x: Value) -> tuple[Value, Value]:
+    """The left and the right half of the columns; a gradient is expected of both."""
+    left, right = (Value(half) for half in x.data.chunk(2, dim=2))
+
+    def backward(grad: Tensor) -> None:
+        assert left.grad is not None
+        x.give(torch.cat([left.grad, grad], dim=2))
+
+    return left, tape.record(right, backward)
+
+
+def concatenate(tape: Tape, x: Value, count: int) -> Value:
+    """Every `count` rows of x [M, N, d] as one, [M, N / count, count d]."""
+    models, _, width = x.data.shape
+    joined = x.data.view(models, -1, count * width)
+    return tape.record(Value(joined), lambda grad: x.give(grad.view(models, -1, width)))
+
+
+def silu(tape: Tape, x: Value) -> Value:
+    """x σ(x)."""
+    sigmoid = x.data.sigmoid()
+    y = x.data * sigmoid
+
+    def backward(grad: Tensor) -> None:
+        x.give(_silu_slope(y, sigmoid).mul_(grad))
+
+    return tape.record(Value(y), backward)
+
+
+def _silu_slope(silu: Tensor, sigmoid: Tensor) -> Tensor:
+    """silu' = σ + silu·(1 − σ)."""
+    return torch.lerp(silu, silu.new_ones(()), sigmoid)
+
+
+def take(tape: Tape, table: Value, rows: Tensor) -> Value:
+    """Rows [M, N] of table [M, R, d]: [M, N, d]."""
+    at = _flat_rows(rows, table.data.shape[1])
+
+    def backward(grad: Tensor) -> None:
+        table.give(_put(grad, at, table.data.shape[1]))
+
+    return tape.record(Value(_get(table.data, at)), backward)
+
+
+def _flat_rows(rows: Tensor, size: int) -> Tensor:
+    """Rows [M, N] of tables of that size as rows of all tables one after the other."""
+    models = rows.shape[0]
+    if models > 1:
+        rows = rows + torch.arange(models, device=rows.device).mul_(size)[:, None]
+    return rows.flatten()
+
+
+def _get(table: Tensor, at: Tensor) -> Tensor:
+    """The rows of table [M, R, d] at flat places: [M, N, d]."""
+    models, _, width = table.shape
+    return table.reshape(-1, width).index_select(0, at).view(models, -1, width)
+
+
+def _put(rows: Tensor, at: Tensor, size: int) -> Tensor:
+    """What _get does, transposed: a table [M, size, d] of the sums of the rows [M, N, d]."""
+    models, _, width = rows.shape
+    table = rows.new_zeros(models * size, width)
+    return table.index_add_(0, at, rows.reshape(-1, width)).view(models, size, width)
+
+
+def rotate(tape: Tape, x: Value, cos: Tensor, sin: Tensor) -> Value:
+    """Turn adjacent pairs (2i, 2i + 1) of each row; cos and sin are [N, d / 2]."""
+
+    def backward(grad: Tensor) -> None:
+        x.give(_turn(grad, cos, -sin))
+
+    return tape.record(Value(_turn(x.data, cos, sin)), backward)
+
+
+def _turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    even, odd = x[..., 0::2], x[..., 1::2]
+    return torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)
+
+
+@dataclass(frozen=True)
+class Norm:
+    """Gain, and the bias that LayerNorm alone has, [M, d] each."""
+
+    gain: Value
+    bias: Value | None
+
+
+def normalise(tape: Tape, x: Value, norm: Norm) -> Value:
+    """RMSNorm x / √(mean x² + eps) ⊙ gain, or LayerNorm, of x [M, N, d]."""
+    normed, unit, inverse = _normalise(x.data, norm)
+
+    def backward(grad: Tensor) -> None:
+        x.give(_normalise_backward(grad, unit, inverse, norm))
+
+    return tape.record(Value(normed), backward)
+
+
+def _normalise(x: Tensor, norm: Norm) -> tuple[Tensor, Tensor, Tensor]:
+    """The result, x without gain and bias, and one over the root that x was divided by."""
+    if norm.bias is not None:
+        x = x - x.mean(dim=-1, keepdim=True)
+    inverse = (x * x).mean(dim=-1, keepdim=True).add_(NORM_EPS).rsqrt_()
+    unit = x * inverse
+    gain = norm.gain.data[:, None]
+    normed = unit * gain if norm.bias is None else norm.bias.data[:, None] + unit * gain
+    return normed, unit, inverse
+
+
+def _normalise_backward(grad: Tensor, unit: Tensor, inverse: Tensor, norm: Norm) -> Tensor:
+    """The gradient of x, in which the part along x vanishes; gives those of gain and bias."""
+    gain, width = norm.gain.data[:, None], grad.shape[-1]
+    product = grad * unit
+    norm.gain.give(product.sum(dim=1))
+    along = torch.bmm(product, gain.mT).div_(-width)  # [M, N, 1]
+    x_grad = torch.addcmul(grad * gain, unit, along)
+    if norm.bias is not None:
+        norm.bias.give(grad.sum(dim=1))
+        x_grad.sub_(torch.bmm(grad, gain.mT).div_(width))
+    return x_grad.mul_(inverse)
+
+
+@dataclass(frozen=True)
+class Attention:
+    """How rows are positions and heads: B examples, H heads; scores are multiplied by `scale`."""
+
+    examples: int
+    heads: int
+    scale: float
+
+    def split(self, x: Tensor) -> Tensor:
+        """[M, n B, H e] to [M, n, B, H, e]."""
+        return x.view(x.shape[0], -1, self.examples, self.heads, x.shape[2] // self.heads)
+
+
+def attend(tape: Tape, shape: Attention, q: Value, k: Value, v: Value) -> Value:
+    """Attention of I positions [M, I B, ·] to J positions [M, J B, ·]: sums of values.
+
+    The queries are the last I of the J positions, each seeing the keys up to its own. There are
+    at most four keys: products with them are sums of a few scaled vectors, which tiny matrix
+    products would only slow down.
+    """
+    queries = shape.split(q.data)[:, :, None]  # [M, I, 1, B, H, e]
+    keys, values = shape.split(k.data)[:, None], shape.split(v.data)[:, None]
+    scores = (queries * keys).sum(dim=-1, keepdim=True).mul_(shape.scale)  # [M, I, J, B, H, 1]
+    if queries.shape[1] > 1:
+        scores += _unseen(queries.shape[1], keys.shape[2], scores)
+    # Written out: torch's softmax along an inner axis rounds by the number of threads.
+    weights = scores.sub_(scores.amax(dim=2, keepdim=True)).exp_()
+    weights.div_(weights.sum(dim=2, keepdim=True))
+
+    def backward(grad: Tensor) -> None:
+        out_grad = shape.split(grad)[:, :, None]
+        weights_grad = (out_grad * values).sum(dim=-1, keepdim=True)
+        v.give((weights * out_grad).sum(dim=1).view(v.data.shape))
+        mean = (weights * weights_grad).sum(dim=2, keepdim=True)
+        scores_grad = weights_grad.sub_(mean).mul_(weights).mul_(shape.scale)
+        q.give((scores_grad * keys).sum(dim=2).view(q.data.shape))
+        k.give((scores_grad * queries).sum(dim=1).view(k.data.shape))
+
+    out = (weights * values).sum(dim=2)
+    return tape.record(Value(out.view(*q.data.shape[:2], -1)), backward)
+
+
+def _unseen(queries: int, keys: int, like: Tensor) -> Tensor:
+    """-∞ where a key comes after the query, else 0: [I, J, 1, 1, 1]."""
+    later = like.new_full((queries, keys), -torch.inf).triu_(keys - queries + 1)
+    return later[:, :, None, None, None]
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Rows [M, R, d] that are the same for many examples, and which of them each needs, [M, N].
+
+    Only dropout tells such examples apart.
+    """
+
+    rows: Value
+    prefix: Tensor
+
+
+@dataclass(frozen=True)
+class FeedForward:
+    """The FFN's parameters: w1 and w3 (the gate, if any) [M, h, d], w2 [M, d, h]."""
+
+    norm: Norm
+    w1: Value
+    w3: Value | None
+    w2: Value
+
+
+@dataclass(frozen=True)
+class Dropout:
+    """1.0 keeps and 0.0 drops, [M, N, units]; kept units are multiplied by scale [M, 1, 1]."""
+
+    mask: Tensor
+    scale: Tensor
+
+
+def feed_forward(
+    tape: Tape, x: Value, ffn: FeedForward, dropout: Dropout | None, shared: Shared | None
+) -> Value:
+    """x + dropout(silu(u W1ᵀ) ⊙ (u W3ᵀ)) W2ᵀ with u the normalised x [M, N, d].
+
+    Shared rows go through the hidden units once each; those that examples need stand before x's
+    in the result and in the mask.
+    """
+    known = 0 if shared is None else shared.rows.data.shape[1]
+    rows = x.data if shared is None else torch.cat([shared.rows.data, x.data], dim=1)
+    normed, unit, inverse = _normalise(rows, ffn.norm)
+    silu = torch.bmm(normed, ffn.w1.data.mT)
+    sigmoid = silu.sigmoid()
+    silu.mul_(sigmoid)
+    gate = silu.new_ones(()) if ffn.w3 is None else torch.bmm(normed, ffn.w3.data.mT)
+    hidden = silu if ffn.w3 is None else silu * gate
+    stream, used, w2 = x.data, hidden, ffn.w2.data
+    if dropout is not None:
+        # Scaling the weight instead of the units saves a pass over the larger tensor.
+        w2 = w2 * dropout.scale
+        if shared is None:
+            used = hidden * dropout.mask
+        else:
+            at, count = _flat_rows(shared.prefix, known), shared.prefix.shape[1]
+            stream = torch.cat([_get(rows[:, :known], at), x.data], dim=1)
+            used = torch.empty_like(dropout.mask)
+            taken = _get(hidden[:, :known], at)
+            torch.mul(taken, dropout.mask[:, :count], out=used[:, :count])
+            torch.mul(hidden[:, known:], dropout.mask[:, count:], out=used[:, count:])
+
+    def backward(grad: Tensor) -> None:
+        w2_grad = _weight_gradient(grad, used)
+        hidden_grad = torch.bmm(grad, w2)
+        if dropout is not None:
+            w2_grad = w2_grad * dropout.scale
+            hidden_grad.mul_(dropout.mask)
+        ffn.w2.give(w2_grad)
+        if shared is not None:
+            hidden_grad, grad = (
+                torch.cat([_put(part[:, :count], at, known), part[:, count:]], dim=1)
+                for part in (hidden_grad, grad)
+            )
+        # gate ⊙ silu' with silu'(h) = σ + silu·(1 − σ)
+        before_grad = torch.lerp(hidden, gate, sigmoid).mul_(hidden_grad)
+        ffn.w1.give(_weight_gradient(before_grad, normed))
+        normed_grad = torch.bmm(before_grad, ffn.w1.data)
+        if ffn.w3 is not None:
+            gate_grad = hidden_grad.mul_(silu)
+            ffn.w3.give(_weight_gradient(gate_grad, normed))
+            normed_grad = normed_grad.baddbmm_(gate_grad, ffn.w3.data)
+        x_grad = _normalise_backward(normed_grad, unit, inverse, ffn.norm).add_(grad)
+        x.give(x_grad[:, known:])
+        if shared is not None:
+            shared.rows.give(x_grad[:, :known])
+
+    return tape.record(Value(torch.baddbmm(stream, used, w2.mT)), backward)

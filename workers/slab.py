@@ -25,6 +25,7 @@ from workers.graphed import StepMode, faster
 from workers.model import FIRST_MOMENT, SECOND_MOMENT, run_parameters
 from workers.stack import METRICS, State
 from workers.streams import Purpose, dropout_scale, dropout_threshold
+from workers.tape import Tape, Value
 from workers.tasks import Dataset
 
 _EVALUATION_CHUNK = 1024  # examples; keeps the activations of one model in cache
@@ -86,7 +87,7 @@ class Slab:
         for parameter in self.parameters:
             flat = self.weights[:, start : start + parameter.size]
             view = flat.view(len(self.specs), *parameter.shape)
-            self.leaves[parameter.name] = view.detach().requires_grad_()
+            self.leaves[parameter.name] = view
             start += parameter.size
         self.batch = min(spec.optimiser.batch_size, spec.data.n_train)
         self.dropout = any(model.dropout > 0 for model in models)
@@ -102,15 +103,21 @@ class Slab:
         self.scales = torch.tensor(scales, device=device).view(-1, 1, 1)
         mlp = spec.model.architecture == "mlp"
         self.layers = 1 if mlp else spec.model.depth
-        last, every = [TOKENS - 1], list(range(TOKENS))
+        # Masks of all layers are made at once: those of inner layers' four positions, then the
+        # last position of the last layer.
+        self.positions = [TOKENS] * (self.layers - 1) + [1]
+        layers = torch.arange(self.layers).repeat_interleave(torch.tensor(self.positions))
+        self.mask_layers = layers.to(device)
+        positions = [*range(TOKENS)] * (self.layers - 1) + [TOKENS - 1]
 
-        def counters(units: int) -> list[Tensor]:
-            inner = dropout_counters(self.batch, every, units).to(device)
-            outer = dropout_counters(self.batch, last, units).to(device)
-            return [inner] * (self.layers - 1) + [outer]
+        def counters(units: int) -> Tensor:
+            by_example = dropout_counters(self.batch, positions, units)
+            return by_example.transpose(0, 1).contiguous().to(device)
 
-        self.hidden_counters = counters(spec.model.hidden) if self.dropout else []
-        self.projection_counters = counters(spec.model.width) if self.dropout and projection else []
+        self.hidden_counters = counters(spec.model.hidden) if self.dropout else None
+        self.projection_counters = (
+            counters(spec.model.width) if self.dropout and projection else None
+        )
         # Recorded and compiled steps hold on to the tensors they were made with.
         self._step = faster(self._loss_and_gradient, self._step_mode)
 
@@ -120,7 +127,8 @@ class Slab:
             np.concatenate([state[prefix + p.name].ravel() for p in self.parameters])
             for state in states
         ]
-        return torch.from_numpy(np.stack(flat)).to(self.device, torch.float32)
+        # A copy in torch's own memory is aligned, on which the rounding of small products depends.
+        return torch.from_numpy(np.stack(flat)).to(self.device, torch.float32, copy=True)
 
     def _stacked(self, arrays: Sequence[NDArray[np.int64]]) -> Tensor:
         return torch.from_numpy(np.stack(arrays)).to(self.device, torch.int64)
@@ -151,6 +159,7 @@ class Slab:
             setattr(self, name, getattr(self, name).index_select(0, index))
         self._configure()
 
+    @torch.inference_mode()
     def advance(self, epochs: int) -> NDArray[Any]:
         """Train for some epochs; the device is read once, at the end."""
         steps = self.specs[0].steps_per_epoch
@@ -215,11 +224,12 @@ class Slab:
         if not self.dropout:
             return None
 
-        def keep(keys: Tensor, counters: Sequence[Tensor]) -> list[Tensor]:
-            return [
-                dropout_keep(key, counter[:examples], self.thresholds)
-                for key, counter in zip(keys, counters, strict=False)
-            ]
+        def keep(keys: Tensor, counters: Tensor | None) -> Sequence[Tensor]:
+            if counters is None:
+                return ()
+            of_position = keys.mT.index_select(1, self.mask_layers)  # [M, n]
+            kept = dropout_keep(of_position, counters[:, :examples], self.thresholds)
+            return [part.flatten(1, 2) for part in torch.split(kept, self.positions, dim=1)]
 
         return Masks(
             keep(hidden, self.hidden_counters),
@@ -232,14 +242,25 @@ class Slab:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Losses of the batch [M, B], correct answers [M] and the flat gradient [M, P]."""
         masks = self._masks(hidden_keys, projection_keys, y.shape[1])
-        prepared = self.network.prepare(self.leaves, share=self.share, dropout=masks is not None)
-        logits = self.network.logits(self.leaves, x, prepared, masks)  # type: ignore[arg-type]
-        losses = _losses(logits, y)
-        gradients = torch.autograd.grad(losses.mean(dim=1).sum(), list(self.leaves.values()))
-        flat = torch.cat([gradient.flatten(1) for gradient in gradients], dim=1)
-        return losses.detach(), _correct(logits, y), flat
+        tape, w = Tape(recording=True), self._values()
+        prepared = self.network.prepare(tape, w, share=self.share, dropout=masks is not None)
+        logits = self.network.logits(tape, w, x, prepared, masks)  # type: ignore[arg-type]
+        log_probabilities = logits.data.log_softmax(dim=-1)
+        labels = y[..., None]
+        losses = -log_probabilities.gather(2, labels)[..., 0]
+        hits = (logits.data.argmax(dim=-1) == y).sum(dim=1)
+        # The gradient of the mean loss by logits: probabilities, less one at the label.
+        share = torch.full(labels.shape, -1.0, device=self.device)
+        probabilities = log_probabilities.exp_().scatter_add_(2, labels, share)
+        logits.give(probabilities.div_(y.shape[1]))
+        tape.backward()
+        gradient = torch.cat([_gradient(value).flatten(1) for value in w.values()], dim=1)
+        return losses, hits, gradient
 
-    @torch.no_grad()
+    def _values(self) -> dict[str, Value]:
+        """The weights as where a forward pass begins."""
+        return {name: Value(leaf) for name, leaf in self.leaves.items()}
+
     def _measure(self, train_loss: Tensor, train_correct: Tensor) -> tuple[Tensor, Tensor]:
         """Metrics of the epoch just trained; evaluation is without dropout."""
         losses, hits = self._evaluate()
@@ -266,11 +287,13 @@ class Slab:
         hits = torch.empty(self.y_eval.shape, dtype=torch.bool, device=self.device)
         if self.y_eval.shape[1] == 0:
             return losses, hits
-        prepared = self.network.prepare(self.leaves, share=True, dropout=False)
+        tape, w = Tape(recording=False), self._values()
+        prepared = self.network.prepare(tape, w, share=True, dropout=False)
         for start in range(0, self.y_eval.shape[1], _EVALUATION_CHUNK):
             window = slice(start, start + _EVALUATION_CHUNK)
             y = self.y_eval[:, window]
-            logits = self.network.logits(self.leaves, self.x_eval[:, window], prepared)  # type: ignore[arg-type]
+            x = self.x_eval[:, window]
+            logits = self.network.logits(tape, w, x, prepared).data  # type: ignore[arg-type]
             losses[:, window] = _losses(logits, y)
             hits[:, window] = logits.argmax(dim=-1) == y
         return losses, hits
@@ -293,5 +316,6 @@ def _losses(logits: Tensor, labels: Tensor) -> Tensor:
     return flat.view(labels.shape)
 
 
-def _correct(logits: Tensor, labels: Tensor) -> Tensor:
-    return (logits.detach().argmax(dim=-1) == labels).sum(dim=1)
+def _gradient(value: Value) -> Tensor:
+    """What a backward pass left at a weight; nothing where the loss does not depend on it."""
+    return torch.zeros_like(value.data) if value.grad is None else value.grad

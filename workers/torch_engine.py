@@ -27,6 +27,7 @@ from workers.tasks import Dataset, make_dataset
 
 _SOURCES = (
     "device_streams.py",
+    "tape.py",
     "forward.py",
     "operators.py",
     "adamw.py",
