@@ -236,7 +236,7 @@ def measure(home: Path, quick: bool) -> dict[str, Any]:
     tell(f"2 of 5: {WRITERS} writers")
     found |= measure_writers(url, 4 if quick else 20)
     tell("3 of 5: a bundle with and without recording")
-    found |= measure_overhead(engine, 30 if quick else 100, 1 if quick else 3)
+    found |= measure_overhead(engine, 30 if quick else 300, 1 if quick else 2)
     with engine.begin() as connection:
         connection.execute(text("TRUNCATE suites, runs, suite_runs, attempts, curve CASCADE"))
     names, suite, prime = (QUICK, "mini", 59) if quick else (PAPER, "central", 113)
