@@ -63,8 +63,8 @@ static void lay_out_columns(Network *net, Arena *arena, Columns *set, int panels
             s->r_attn[i] = take_floats(arena, panels * LANES);
             s->r_ff[i] = take_floats(arena, panels * LANES);
             for (int j = 0; j <= i; j++) s->w[i][j] = take_floats(arena, panels * LANES);
-            float **rows[] = {s->n_attn, s->q, s->k, s->t, s->c, s->vc, s->n_ff};
-            for (int r = 0; r < 7; r++) rows[r][i] = take_panels(arena, d, panels);
+            float **rows[] = {s->n_attn, s->q, s->k, s->t, s->c, s->n_ff};
+            for (int r = 0; r < 6; r++) rows[r][i] = take_panels(arena, d, panels);
             s->h[i] = take_panels(arena, 2 * F, panels);
             s->g[i] = take_panels(arena, F, panels);
         }
@@ -82,8 +82,8 @@ static Linear take_linear(Arena *arena, int rows, int columns, int dw_transposed
 static void lay_out_tables(Network *net, Arena *arena) {
     Tables *t = &net->tables;
     const int V = net->V, d = net->d, panels = panels_of(V);
-    float **panel[] = {&t->n, &t->q, &t->k, &t->v, &t->vo, &t->panel_a, &t->panel_b};
-    for (int i = 0; i < 7; i++) *panel[i] = take_panels(arena, d, panels);
+    float **panel[] = {&t->n, &t->q, &t->k, &t->vo, &t->panel_a, &t->panel_b};
+    for (int i = 0; i < 6; i++) *panel[i] = take_panels(arena, d, panels);
     float **table[] = {&t->vo_tm, &t->de_tm, &t->dvo_tm, &t->dq_tm};
     for (int i = 0; i < 4; i++) *table[i] = take_floats(arena, (long)V * d);
     t->r = take_floats(arena, panels * LANES);
@@ -138,12 +138,16 @@ static void lay_out(Network *net, const Run *run, Arena *arena) {
         s->wq = take_linear(arena, d, d, 0);
         s->wk = take_linear(arena, d, d, 0);
         s->wv = take_linear(arena, d, d, 0);
-        s->wo = take_linear(arena, d, d, 0);
+        s->wo = take_linear(arena, d, d, 1);
+        s->qk = take_linear(arena, d, d, 0);
+        s->vo = take_linear(arena, d, d, 0);
         s->w13 = take_linear(arena, 2 * F, d, 0);
         s->w2 = take_linear(arena, d, F, 1);
     }
     net->out = take_linear(arena, V, d, 0);
-    net->rows = take_floats(arena, (long)most * LANES * padded(d));
+    net->strips = take_floats(arena, (long)most * LANES * (padded(d) + STRIP));
+    net->flat = take_floats(arena, (long)d * (2 * F > V ? 2 * F : V));
+    for (int i = 0; i < 2; i++) net->square[i] = take_panels(arena, d, panels_of(d));
     net->grad = take_floats(arena, 2l * V * d + L * (16l * d * d + 2 * d) + d);
     net->masks = take(arena, sizeof(Dropout) * L);
     lay_out_tables(net, arena);

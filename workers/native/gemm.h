@@ -29,17 +29,32 @@ INLINE long tile_start(Deal dealt, int tile) {
     return (long)tile * dealt.height + (tile < dealt.extra ? tile : dealt.extra);
 }
 
+#define STRIP (2 * VL) /* features of a strip */
+
 INLINE int padded(int columns) { return (columns + VL - 1) / VL * VL; }
 
-/* A weight of one step: w [rows][columns], its transpose, and its gradient, whose rows are padded
- * to whole vectors. Where `dw_transposed`, the gradient is that of the transpose. */
+/* A weight of one step, in tiles, its transpose, in tiles too, and its gradient, whose rows are
+ * padded to whole vectors. Where `dw_transposed`, the gradient is that of the transpose. */
 typedef struct {
     int rows, columns, dw_transposed;
     float *w, *t, *dw;
 } Linear;
 
-/* rows x 16 results: y[i] (+)= sum_k w[i * step + k] * x[k]. */
-INLINE void product_tile(const int rows, int inner, const float *restrict w, long step,
+/* A matrix in the order in which multiply() reads it: tile after tile, each column by column.
+ * Element (i, k) is at from[i * row_step + k * step]. */
+static void to_tiles(int rows, int inner, const float *restrict from, long row_step, long step,
+                     float *restrict to) {
+    const Deal dealt = deal(rows, TILE_ROWS);
+    for (int tile = 0; tile < dealt.tiles; tile++) {
+        const int height = dealt.height + (tile < dealt.extra);
+        const float *first = from + tile_start(dealt, tile) * row_step;
+        for (int k = 0; k < inner; k++, to += height)
+            for (int i = 0; i < height; i++) to[i] = first[i * row_step + k * step];
+    }
+}
+
+/* rows x 16 results: y[i] (+)= sum_k w[k][i] * x[k]. */
+INLINE void product_tile(const int rows, int inner, const float *restrict w,
                          const float *restrict x, float *restrict y, int accumulate) {
     vf sum[TILE_ROWS][NV];
     for (int i = 0; i < rows; i++)
@@ -47,7 +62,7 @@ INLINE void product_tile(const int rows, int inner, const float *restrict w, lon
             sum[i][v] = accumulate ? load(y + i * LANES + v * VL) : (vf){0};
     for (int k = 0; k < inner; k++)
         for (int i = 0; i < rows; i++) {
-            const vf weight = splat(w[i * step + k]);
+            const vf weight = splat(w[k * rows + i]);
             for (int v = 0; v < NV; v++)
                 sum[i][v] += weight * load(x + k * LANES + v * VL);
         }
@@ -58,10 +73,10 @@ INLINE void product_tile(const int rows, int inner, const float *restrict w, lon
 
 #define PRODUCT_CASE(n)                                             \
     case n:                                                         \
-        product_tile(n, inner, w, step, x, y, accumulate);          \
+        product_tile(n, inner, w, x, y, accumulate);                \
         break;
 
-INLINE void product_rows(int rows, int inner, const float *w, long step, const float *x, float *y,
+INLINE void product_rows(int rows, int inner, const float *w, const float *x, float *y,
                          int accumulate) {
     switch (rows) {
         PRODUCT_CASE(1)
@@ -86,7 +101,7 @@ INLINE void product_rows(int rows, int inner, const float *w, long step, const f
 #define INNER_BLOCK 256   /* rows of a panel that are read again and again: half of an L1 */
 #define WEIGHT_BLOCK 4096 /* weights used for all panels before the next ones: the other half */
 
-/* Y = W X (or += ): W is rows x inner, row-major. */
+/* Y = W X (or += ): W is rows x inner, in tiles. */
 static void multiply(int rows, int inner, const float *w, const float *x, float *y, int panels,
                      int accumulate) {
     const long x_stride = panel_stride(inner), y_stride = panel_stride(rows);
@@ -100,9 +115,10 @@ static void multiply(int rows, int inner, const float *w, const float *x, float 
             for (int p = 0; p < panels; p++)
                 for (int tile = first; tile < last; tile++) {
                     const long from = tile_start(dealt, tile);
-                    product_rows(dealt.height + (tile < dealt.extra), depth,
-                                 w + from * inner + k, inner, x + p * x_stride + k * LANES,
-                                 y + p * y_stride + from * LANES, accumulate || k > 0);
+                    const int height = dealt.height + (tile < dealt.extra);
+                    product_rows(height, depth, w + from * inner + (long)k * height,
+                                 x + p * x_stride + k * LANES, y + p * y_stride + from * LANES,
+                                 accumulate || k > 0);
                 }
         }
     }
@@ -121,13 +137,12 @@ static void apply_transposed(const Linear *linear, const float *y, float *x, int
 
 /* grad[i][0..vectors) += sum over all columns e of a[i][e] * b[e][0..vectors). */
 INLINE void outer_tile(const int rows, const int vectors, const float *a, long a_stride,
-                       const float *restrict b, long b_step, int panels, float *restrict grad,
-                       long step) {
+                       const float *restrict b, int panels, float *restrict grad, long step) {
     vf sum[8][2];
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < vectors; j++) sum[i][j] = load(grad + i * step + j * VL);
     for (int p = 0; p < panels; p++, a += a_stride)
-        for (int lane = 0; lane < LANES; lane++, b += b_step) {
+        for (int lane = 0; lane < LANES; lane++, b += STRIP) {
             vf right[2];
             for (int j = 0; j < vectors; j++) right[j] = load(b + j * VL);
             for (int i = 0; i < rows; i++) {
@@ -141,17 +156,17 @@ INLINE void outer_tile(const int rows, const int vectors, const float *a, long a
 
 #define OUTER_CASE(n, vectors)                                                      \
     case n:                                                                         \
-        outer_tile(n, vectors, a + from * LANES, a_stride, b + j, step, panels,     \
+        outer_tile(n, vectors, a + from * LANES, a_stride, b, panels,               \
                    grad + from * step + j, step);                                   \
         break;
 
-/* G += A B^T: the gradient of a weight from that of its output, A in panels, and its input, B
- * with whole columns as padded rows (see to_rows). Tiles of 6 rows and 2 vectors. */
+/* G += A B^T: the gradient of a weight from that of its output, A in panels, and its input, B in
+ * strips (see to_strips). Tiles of 6 rows and 2 vectors. */
 static void accumulate_outer(int rows, int columns, const float *a, const float *b, int panels,
                              float *grad) {
     const long a_stride = panel_stride(rows), step = padded(columns);
-    for (int j = 0; j < step; j += 2 * VL) {
-        const int pair = j + 2 * VL <= step, height = pair ? 6 : 8;
+    for (int j = 0; j < step; j += STRIP, b += (long)panels * LANES * STRIP) {
+        const int pair = j + STRIP <= step, height = pair ? 6 : 8;
         const Deal dealt = deal(rows, height);
         for (int tile = 0; tile < dealt.tiles; tile++) {
             const long from = tile_start(dealt, tile);

@@ -39,6 +39,7 @@ typedef struct {
 /* Weights of a step, with the gain of the norm before them multiplied in: W diag(gain). */
 typedef struct {
     Linear wq, wk, wv, wo; /* wq also carries the scale 1 / sqrt(width) */
+    Linear qk, vo;         /* Wk^T Wq, where the last layer has no positions; Wo Wv */
     Linear w13, w2;        /* W1 above W3 */
 } StepLayer;
 
@@ -48,7 +49,7 @@ typedef struct {
     float *q[TOKENS], *k[TOKENS];           /* queries (last layer: by offset), keys */
     float *t[TOKENS];                       /* last layer: Wk^T q, by offset */
     float *w[TOKENS][TOKENS];               /* attention weights of query i on key j */
-    float *c[TOKENS], *vc[TOKENS];          /* mixed inputs, and Wv of them */
+    float *c[TOKENS];                       /* mixed inputs */
     float *n_ff[TOKENS], *r_ff[TOKENS];
     float *h[TOKENS]; /* silu(h1)*mask above silu'(h1)*h3*mask */
     float *g[TOKENS]; /* silu(h1)*h3*mask, what W2 sees */
@@ -69,7 +70,7 @@ typedef struct {
 /* Layer 0 as functions of the token. `_tm` tables are token-major: [V][d]. */
 typedef struct {
     float *e_tm, *r, *n;            /* embedding, 1 / rms, normalised [d x V] */
-    float *q, *k, *v, *vo;          /* panels */
+    float *q, *k, *vo;              /* panels */
     float *vo_tm, *q_tm[TOKENS];
     float *s[TOKENS];               /* scores by offset: rows are queries, columns keys */
     float *de_tm, *dvo_tm, *dq_tm;  /* gradients */
@@ -95,7 +96,9 @@ typedef struct {
     StepLayer *step;
     Linear out;
     float *grad;     /* flat, like the weights */
-    float *rows;     /* scratch: a set's columns as padded rows */
+    float *strips;   /* scratch: what to_strips() made */
+    float *flat;     /* scratch: a weight, row by row */
+    float *square[2]; /* scratch: d x d in panels */
     Tables tables;
     Shared share;
     Columns first_token, examples;

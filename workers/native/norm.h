@@ -131,24 +131,28 @@ static void scatter_add(int rows, const float *panel, const int32_t *token, floa
     }
 }
 
-/* The columns of panels as rows padded to whole vectors (the padding is never read as a number). */
-static const float *to_rows(const Network *net, int rows, const float *panel, int panels) {
-    const long stride = panel_stride(rows), step = padded(rows);
+/* Panels turned for accumulate_outer(): strips of features, in each the columns as rows. Padding
+ * is never read as a number. */
+static const float *to_strips(const Network *net, int rows, const float *panel, int panels) {
+    const long stride = panel_stride(rows), strip = (long)panels * LANES * STRIP;
     for (int p = 0; p < panels; p++, panel += stride)
         for (int lane = 0; lane < LANES; lane += 4) {
-            float *to = net->rows + (p * LANES + lane) * step;
+            float *to = net->strips + (p * LANES + lane) * STRIP;
             int f = 0;
             for (; f + 4 <= rows; f += 4) {
                 v4 block[4];
                 for (int j = 0; j < 4; j++)
                     memcpy(&block[j], panel + (f + j) * LANES + lane, sizeof(v4));
                 transpose4(block);
-                for (int j = 0; j < 4; j++) memcpy(to + j * step + f, &block[j], sizeof(v4));
+                float *at = to + f / STRIP * strip + f % STRIP;
+                for (int j = 0; j < 4; j++) memcpy(at + j * STRIP, &block[j], sizeof(v4));
             }
             for (; f < rows; f++)
-                for (int j = 0; j < 4; j++) to[j * step + f] = panel[f * LANES + lane + j];
+                for (int j = 0; j < 4; j++)
+                    to[f / STRIP * strip + j * STRIP + f % STRIP] =
+                        panel[f * LANES + lane + j];
         }
-    return net->rows;
+    return net->strips;
 }
 
 /* The gradient of a weight from that of its output dy and its input x, both in panels. */
@@ -156,10 +160,10 @@ static void add_gradient(const Network *net, const Linear *linear, const float *
                          int panels) {
     if (linear->dw_transposed)
         accumulate_outer(linear->columns, linear->rows, x,
-                         to_rows(net, linear->rows, dy, panels), panels, linear->dw);
+                         to_strips(net, linear->rows, dy, panels), panels, linear->dw);
     else
         accumulate_outer(linear->rows, linear->columns, dy,
-                         to_rows(net, linear->columns, x, panels), panels, linear->dw);
+                         to_strips(net, linear->columns, x, panels), panels, linear->dw);
 }
 
 /* Token-major [columns][rows] to panels; columns beyond are zero. */

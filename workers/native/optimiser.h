@@ -1,21 +1,75 @@
-/* The weights' side of a step: gains multiplied in before, taken apart after, and AdamW. */
+/* The weights' side of a step: gains and weights multiplied together before, their gradients taken
+ * apart after, and AdamW. */
 #ifndef GROKTIME_OPTIMISER_H
 #define GROKTIME_OPTIMISER_H
 
 #include "norm.h"
 
-/* Rows from.. of the step's weight: W diag(gain) * scale, and its transpose. No gain is 1. */
-static void fold(Linear *linear, int from, int rows, const float *w, const float *gain,
+/* A weight of the step from rows x columns numbers, row by row. */
+static void set_weight(Linear *linear, const float *w) {
+    to_tiles(linear->rows, linear->columns, w, linear->columns, 1, linear->w);
+    to_tiles(linear->columns, linear->rows, w, 1, linear->columns, linear->t);
+}
+
+/* W diag(gain) * scale. */
+static void fold(float *to, long rows, long columns, const float *w, const float *gain,
                  float scale) {
-    const long columns = linear->columns;
     for (long i = 0; i < rows; i++)
-        for (long f = 0; f < columns; f++) {
-            const float value = w[i * columns + f] * (gain ? gain[f] * scale : scale);
-            linear->w[(from + i) * columns + f] = value;
-        }
-    for (long f = 0; f < columns; f++)
-        for (long i = from; i < from + rows; i++)
-            linear->t[f * linear->rows + i] = linear->w[i * columns + f];
+        for (long f = 0; f < columns; f++)
+            to[i * columns + f] = w[i * columns + f] * (gain[f] * scale);
+}
+
+static void fold_weight(Network *net, Linear *linear, const float *w, const float *gain,
+                        float scale) {
+    fold(net->flat, linear->rows, linear->columns, w, gain, scale);
+    set_weight(linear, net->flat);
+}
+
+/* C = A B of d x d matrices: A in tiles, row r of B at b + r * row_step, its elements `step`
+ * apart, C row by row. */
+static void square_product(Network *net, const float *a, const float *b, long row_step, long step,
+                           float *c, long c_step) {
+    const int d = net->d, panels = panels_of(d);
+    const long stride = panel_stride(d);
+    float *right = net->square[0], *result = net->square[1];
+    for (long r = 0; r < d; r++)
+        for (long k = 0; k < d; k++)
+            right[k / LANES * stride + r * LANES + k % LANES] = b[r * row_step + k * step];
+    multiply(d, d, a, right, result, panels, 0);
+    for (long r = 0; r < d; r++)
+        for (long k = 0; k < d; k++)
+            c[r * c_step + k] = result[k / LANES * stride + r * LANES + k % LANES];
+}
+
+/* Whether a layer works with Wk^T Wq. */
+static int merges_qk(const Network *net, int l) {
+    return l > 0 && l == net->L - 1 && !net->run->rope;
+}
+
+/* Products of weights that examples meet as one matrix. */
+static void merge(Network *net, int l) {
+    StepLayer *s = net->step + l;
+    const LayerOffsets *at = net->at.layers + l;
+    const float *w = net->run->weights, *gain = w + at->attn_norm;
+    const long d = net->d;
+    fold(net->flat, d, d, w + at->wv, gain, 1.0f);
+    square_product(net, s->wo.w, net->flat, d, 1, net->flat, d);
+    set_weight(&s->vo, net->flat);
+    if (!merges_qk(net, l)) return;
+    fold(net->flat, d, d, w + at->wq, gain, 1.0f / sqrtf((float)d));
+    square_product(net, s->wk.t, net->flat, d, 1, net->flat, d);
+    set_weight(&s->qk, net->flat);
+}
+
+/* Their gradients, taken apart: dWo^T = Wv dVO^T, dWv = Wo^T dVO, dWk = Wq dQK^T, dWq = Wk dQK. */
+static void unmerge(Network *net, int l) {
+    StepLayer *s = net->step + l;
+    const long step = padded(net->d);
+    square_product(net, s->wv.w, s->vo.dw, 1, step, s->wo.dw, step);
+    square_product(net, s->wo.t, s->vo.dw, step, 1, s->wv.dw, step);
+    if (!merges_qk(net, l)) return;
+    square_product(net, s->wq.w, s->qk.dw, 1, step, s->wk.dw, step);
+    square_product(net, s->wk.w, s->qk.dw, step, 1, s->wq.dw, step);
 }
 
 /* From the gradient of those rows to those of W and of the gain. */
@@ -41,15 +95,17 @@ static void fold_gains(Network *net) {
     for (int l = 0; l < net->L; l++) {
         const LayerOffsets *at = net->at.layers + l;
         StepLayer *step = net->step + l;
-        fold(&step->wq, 0, d, w + at->wq, w + at->attn_norm, scale);
-        fold(&step->wk, 0, d, w + at->wk, w + at->attn_norm, 1.0f);
-        fold(&step->wv, 0, d, w + at->wv, w + at->attn_norm, 1.0f);
-        fold(&step->wo, 0, d, w + at->wo, NULL, 1.0f);
-        fold(&step->w13, 0, F, w + at->w1, w + at->ff_norm, 1.0f);
-        fold(&step->w13, F, F, w + at->w3, w + at->ff_norm, 1.0f);
-        fold(&step->w2, 0, d, w + at->w2, NULL, 1.0f);
+        fold_weight(net, &step->wq, w + at->wq, w + at->attn_norm, scale);
+        fold_weight(net, &step->wk, w + at->wk, w + at->attn_norm, 1.0f);
+        fold_weight(net, &step->wv, w + at->wv, w + at->attn_norm, 1.0f);
+        set_weight(&step->wo, w + at->wo);
+        merge(net, l);
+        fold(net->flat, F, d, w + at->w1, w + at->ff_norm, 1.0f);
+        fold(net->flat + F * d, F, d, w + at->w3, w + at->ff_norm, 1.0f);
+        set_weight(&step->w13, net->flat);
+        set_weight(&step->w2, w + at->w2);
     }
-    fold(&net->out, 0, net->V, w + net->at.out, w + net->at.norm, 1.0f);
+    fold_weight(net, &net->out, w + net->at.out, w + net->at.norm, 1.0f);
 }
 
 static long gradient_size(const Linear *linear) {
@@ -61,7 +117,7 @@ static void zero_gradients(Network *net) {
     memset(net->grad, 0, (size_t)net->at.size * sizeof(float));
     for (int l = 0; l < net->L; l++) {
         StepLayer *s = net->step + l;
-        Linear *all[] = {&s->wq, &s->wk, &s->wv, &s->wo, &s->w13, &s->w2};
+        Linear *all[] = {&s->wq, &s->wk, &s->qk, &s->vo, &s->w13, &s->w2};
         for (int i = 0; i < 6; i++)
             memset(all[i]->dw, 0, (size_t)gradient_size(all[i]) * sizeof(float));
     }
@@ -78,6 +134,7 @@ static void unfold_gains(Network *net) {
         const StepLayer *s = net->step + l;
         const float *attn = w + at->attn_norm, *ff = w + at->ff_norm;
         float *dattn = g + at->attn_norm, *dff = g + at->ff_norm;
+        unmerge(net, l);
         unfold(&s->wq, 0, d, w + at->wq, attn, scale, g + at->wq, dattn);
         unfold(&s->wk, 0, d, w + at->wk, attn, 1.0f, g + at->wk, dattn);
         unfold(&s->wv, 0, d, w + at->wv, attn, 1.0f, g + at->wv, dattn);

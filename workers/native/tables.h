@@ -19,13 +19,13 @@ static void tables_forward(Network *net) {
     rms_forward(d, t->panel_a, t->n, t->r, panels);
     apply(&w->wq, t->n, t->q, panels, 0);
     apply(&w->wk, t->n, t->k, panels, 0);
-    apply(&w->wv, t->n, t->v, panels, 0);
-    apply(&w->wo, t->v, t->vo, panels, 0);
+    apply(&w->vo, t->n, t->vo, panels, 0);
     from_panels(d, V, t->vo, t->vo_tm);
     from_panels(d, V, t->q, t->q_tm[0]);
     for (int o = 0; o < offsets_of(net); o++) {
         if (o > 0) rotate_table(net, t->q_tm[0], d, t->q_tm[o], o, 1.0f, 0);
-        multiply(V, d, t->q_tm[o], t->k, t->s[o], panels, 0);
+        to_tiles(V, d, t->q_tm[o], d, 1, net->flat);
+        multiply(V, d, net->flat, t->k, t->s[o], panels, 0);
     }
 }
 
@@ -44,22 +44,20 @@ static void tables_backward(Network *net) {
     Tables *t = &net->tables;
     const StepLayer *w = &net->step[0];
     const int V = net->V, d = net->d, panels = panels_of(V);
-    float *dvo = t->panel_a, *dv = t->panel_b, *dn = t->q, *dk = t->vo; /* q, vo: done with */
+    float *dvo = t->panel_a, *dn = t->q, *dk = t->vo; /* q, vo: done with */
 
     to_panels(d, V, t->dvo_tm, dvo);
-    add_gradient(net, &w->wo, dvo, t->v, panels);
-    apply_transposed(&w->wo, dvo, dv, panels, 0);
-    add_gradient(net, &w->wv, dv, t->n, panels);
-    apply_transposed(&w->wv, dv, dn, panels, 0);
+    add_gradient(net, &w->vo, dvo, t->n, panels);
+    apply_transposed(&w->vo, dvo, dn, panels, 0);
 
     /* S_o = (R_o Q)^T K:  dK = sum_o R_o Q dS_o,  dQ = sum_o R_-o (K dS_o^T). */
     float *turned = t->turned;
-    const float *k_rows = to_rows(net, d, t->k, panels);
+    const float *k_strips = to_strips(net, d, t->k, panels);
     for (int o = 0; o < offsets_of(net); o++) {
-        transpose(V, d, d, t->q_tm[o], net->scratch_d[0]);
-        multiply(d, V, net->scratch_d[0], t->ds[o], dk, panels, o > 0);
+        to_tiles(d, V, t->q_tm[o], 1, d, net->flat);
+        multiply(d, V, net->flat, t->ds[o], dk, panels, o > 0);
         memset(turned, 0, (size_t)V * padded(d) * sizeof(float));
-        accumulate_outer(V, d, t->ds[o], k_rows, panels, turned);
+        accumulate_outer(V, d, t->ds[o], k_strips, panels, turned);
         rotate_table(net, turned, padded(d), t->dq_tm, o, -1.0f, o > 0);
     }
     float *dq = t->panel_a;
