@@ -90,21 +90,43 @@ INLINE void transpose4(v4 *a) {
     a[3] = SHUFFLE4(t1, t3, 2, 3, 6, 7);
 }
 
+/* Four rows of `count` numbers to four columns of a panel. */
+INLINE void rows_to_columns(int count, const float *const *row, float *panel) {
+    int f = 0;
+    for (; f + 4 <= count; f += 4) {
+        v4 block[4];
+        for (int j = 0; j < 4; j++) memcpy(&block[j], row[j] + f, sizeof(v4));
+        transpose4(block);
+        for (int j = 0; j < 4; j++) memcpy(panel + (f + j) * LANES, &block[j], sizeof(v4));
+    }
+    for (; f < count; f++)
+        for (int j = 0; j < 4; j++) panel[f * LANES + j] = row[j][f];
+}
+
+/* And back; where `add`, to what the rows hold, one after another, since rows may be the same. */
+INLINE void columns_to_rows(int count, const float *panel, float *const *row, const int add) {
+    int f = 0;
+    for (; f + 4 <= count; f += 4) {
+        v4 block[4], sum;
+        for (int j = 0; j < 4; j++) memcpy(&block[j], panel + (f + j) * LANES, sizeof(v4));
+        transpose4(block);
+        for (int j = 0; j < 4; j++) {
+            if (add) memcpy(&sum, row[j] + f, sizeof(v4));
+            sum = add ? sum + block[j] : block[j];
+            memcpy(row[j] + f, &sum, sizeof(v4));
+        }
+    }
+    for (; f < count; f++)
+        for (int j = 0; j < 4; j++)
+            row[j][f] = add ? row[j][f] + panel[f * LANES + j] : panel[f * LANES + j];
+}
+
 /* One panel whose columns are the table's rows of the given 16 tokens. */
 static void gather(int rows, const float *table, const int32_t *token, float *panel) {
     for (int lane = 0; lane < LANES; lane += 4) {
         const float *row[4];
         for (int j = 0; j < 4; j++) row[j] = table + (long)token[lane + j] * rows;
-        int f = 0;
-        for (; f + 4 <= rows; f += 4) {
-            v4 block[4];
-            for (int j = 0; j < 4; j++) memcpy(&block[j], row[j] + f, sizeof(v4));
-            transpose4(block);
-            for (int j = 0; j < 4; j++)
-                memcpy(panel + (f + j) * LANES + lane, &block[j], sizeof(v4));
-        }
-        for (; f < rows; f++)
-            for (int j = 0; j < 4; j++) panel[f * LANES + lane + j] = row[j][f];
+        rows_to_columns(rows, row, panel + lane);
     }
 }
 
@@ -113,45 +135,21 @@ static void scatter_add(int rows, const float *panel, const int32_t *token, floa
     for (int lane = 0; lane < LANES; lane += 4) {
         float *row[4];
         for (int j = 0; j < 4; j++) row[j] = table + (long)token[lane + j] * rows;
-        int f = 0;
-        for (; f + 4 <= rows; f += 4) {
-            v4 block[4];
-            for (int j = 0; j < 4; j++)
-                memcpy(&block[j], panel + (f + j) * LANES + lane, sizeof(v4));
-            transpose4(block);
-            for (int j = 0; j < 4; j++) { /* one after another: tokens may be equal */
-                v4 sum;
-                memcpy(&sum, row[j] + f, sizeof(v4));
-                sum += block[j];
-                memcpy(row[j] + f, &sum, sizeof(v4));
-            }
-        }
-        for (; f < rows; f++)
-            for (int j = 0; j < 4; j++) row[j][f] += panel[f * LANES + lane + j];
+        columns_to_rows(rows, panel + lane, row, 1);
     }
 }
 
 /* Panels turned for accumulate_outer(): strips of features, in each the columns as rows. Padding
  * is never read as a number. */
 static const float *to_strips(const Network *net, int rows, const float *panel, int panels) {
-    const long stride = panel_stride(rows), strip = (long)panels * LANES * STRIP;
-    for (int p = 0; p < panels; p++, panel += stride)
-        for (int lane = 0; lane < LANES; lane += 4) {
-            float *to = net->strips + (p * LANES + lane) * STRIP;
-            int f = 0;
-            for (; f + 4 <= rows; f += 4) {
-                v4 block[4];
-                for (int j = 0; j < 4; j++)
-                    memcpy(&block[j], panel + (f + j) * LANES + lane, sizeof(v4));
-                transpose4(block);
-                float *at = to + f / STRIP * strip + f % STRIP;
-                for (int j = 0; j < 4; j++) memcpy(at + j * STRIP, &block[j], sizeof(v4));
-            }
-            for (; f < rows; f++)
-                for (int j = 0; j < 4; j++)
-                    to[f / STRIP * strip + j * STRIP + f % STRIP] =
-                        panel[f * LANES + lane + j];
+    float *to = net->strips;
+    for (int first = 0; first < rows; first += STRIP) {
+        const int count = rows - first < STRIP ? rows - first : STRIP;
+        for (int c = 0; c < panels * LANES; c += 4, to += 4 * STRIP) {
+            float *row[4] = {to, to + STRIP, to + 2 * STRIP, to + 3 * STRIP};
+            columns_to_rows(count, panel + column_at(rows, c) + first * LANES, row, 0);
         }
+    }
     return net->strips;
 }
 
@@ -168,18 +166,32 @@ static void add_gradient(const Network *net, const Linear *linear, const float *
 
 /* Token-major [columns][rows] to panels; columns beyond are zero. */
 static void to_panels(int rows, int columns, const float *table, float *panel) {
-    const long stride = panel_stride(rows);
-    for (int c = 0; c < panels_of(columns) * LANES; c++)
-        for (int f = 0; f < rows; f++)
-            panel[c / LANES * stride + f * LANES + c % LANES] =
-                c < columns ? table[(long)c * rows + f] : 0.0f;
+    for (int c = 0; c < panels_of(columns) * LANES; c += 4) {
+        const float *row[4];
+        for (int j = 0; j < 4; j++) row[j] = table + (long)(c + j) * rows;
+        if (c + 4 <= columns) {
+            rows_to_columns(rows, row, panel + column_at(rows, c));
+            continue;
+        }
+        for (int j = 0; j < 4; j++)
+            for (int f = 0; f < rows; f++)
+                panel[column_at(rows, c + j) + f * LANES] =
+                    c + j < columns ? row[j][f] : 0.0f;
+    }
 }
 
 static void from_panels(int rows, int columns, const float *panel, float *table) {
-    const long stride = panel_stride(rows);
-    for (int c = 0; c < columns; c++)
-        for (int f = 0; f < rows; f++)
-            table[(long)c * rows + f] = panel[c / LANES * stride + f * LANES + c % LANES];
+    for (int c = 0; c < columns; c += 4) {
+        float *row[4];
+        for (int j = 0; j < 4; j++) row[j] = table + (long)(c + j) * rows;
+        if (c + 4 <= columns) {
+            columns_to_rows(rows, panel + column_at(rows, c), row, 0);
+            continue;
+        }
+        for (int j = 0; c + j < columns; j++)
+            for (int f = 0; f < rows; f++)
+                row[j][f] = panel[column_at(rows, c + j) + f * LANES];
+    }
 }
 
 /* Softmax over the first `count` of four scores, lane by lane. */

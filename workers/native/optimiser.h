@@ -30,15 +30,14 @@ static void fold_weight(Network *net, Linear *linear, const float *w, const floa
 static void square_product(Network *net, const float *a, const float *b, long row_step, long step,
                            float *c, long c_step) {
     const int d = net->d, panels = panels_of(d);
-    const long stride = panel_stride(d);
     float *right = net->square[0], *result = net->square[1];
     for (long r = 0; r < d; r++)
-        for (long k = 0; k < d; k++)
-            right[k / LANES * stride + r * LANES + k % LANES] = b[r * row_step + k * step];
+        for (int k = 0; k < d; k++)
+            right[column_at(d, k) + r * LANES] = b[r * row_step + k * step];
     multiply(d, d, a, right, result, panels, 0);
     for (long r = 0; r < d; r++)
-        for (long k = 0; k < d; k++)
-            c[r * c_step + k] = result[k / LANES * stride + r * LANES + k % LANES];
+        for (int k = 0; k < d; k++)
+            c[r * c_step + k] = result[column_at(d, k) + r * LANES];
 }
 
 /* Whether a layer works with Wk^T Wq. */

@@ -43,6 +43,11 @@ typedef int32_t v4i __attribute__((vector_size(16)));
 /* An odd number of cache lines, so that equal rows of different panels fall into different sets. */
 INLINE long panel_stride(long rows) { return (rows | 1) * LANES; }
 
+/* Where the first row of a column is. */
+INLINE long column_at(long rows, int column) {
+    return column / LANES * panel_stride(rows) + column % LANES;
+}
+
 INLINE int panels_of(int columns) { return (columns + LANES - 1) / LANES; }
 
 INLINE vf load(const float *p) { return *(const vm *)p; }
