@@ -4,7 +4,8 @@
 
 One thread, one run of this program: a plain one-model loop and each engine take turns, and only
 ratios of their times mean anything. The share of peak counts the multiply-adds that the exact
-algebra of workers/forward.py leaves over, against the best sgemm rate measured in the same run.
+algebra of workers/forward.py leaves over, against the best sgemm rate measured in the same run;
+the ratio at peak is what an engine would reach that did them at that rate and nothing else.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class Row:
     engine_ms: float
     ratio: float
     peak_share: float
+    ratio_at_peak: float
 
 
 def make_spec(prime: int, width: int, data: str, positions: str) -> RunSpec:
@@ -126,6 +128,7 @@ def measure(
             1e3 * engine_time,
             plain_time / engine_time,
             multiply_adds(spec) / engine_time / peak,
+            plain_time * peak / multiply_adds(spec),
         )
 
 
@@ -150,13 +153,14 @@ def main() -> None:
     torch.set_num_threads(1)
     measured = []
     if not options.json:
-        print("prime width data    engine  plain ms  engine ms  ratio  share of sgemm peak")
+        print("prime width data    engine  plain ms  engine ms  ratio  share of peak  ratio at peak")
     for row in rows(options.quick, options.positions):
         measured.append(row)
         if not options.json:
             print(
                 f"{row.prime:5} {row.width:5} {row.data:7} {row.engine:7} {row.plain_ms:8.1f} "
-                f"{row.engine_ms:10.1f} {row.ratio:6.1f} {row.peak_share:8.0%}"
+                f"{row.engine_ms:10.1f} {row.ratio:6.1f} {row.peak_share:14.0%} "
+                f"{row.ratio_at_peak:14.1f}"
             )
     if options.json:
         print(json.dumps({"rows": [asdict(row) for row in measured]}))
