@@ -153,7 +153,7 @@ def main() -> None:
     torch.set_num_threads(1)
     measured = []
     if not options.json:
-        print("prime width data    engine  plain ms  engine ms  ratio  share of peak  ratio at peak")
+        print("prime width data    engine  plain ms  engine ms  ratio  share of peak  ratio at it")
     for row in rows(options.quick, options.positions):
         measured.append(row)
         if not options.json:
