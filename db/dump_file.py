@@ -15,6 +15,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pyarrow as pa
 
@@ -33,7 +34,8 @@ def seal(archive: Path, target: Path) -> None:
     with open(archive, "rb") as source:
         while block := source.read(BLOCK):
             digest.update(block)
-    partial = target.with_name(f".{target.name}.partial")
+    # A name of its own: two dumps into one file each write theirs whole, the later one stays.
+    partial = target.with_name(f".{target.name}.{uuid4().hex}.partial")
     try:
         with open(partial, "wb") as sink, open(archive, "rb") as source:
             sink.write(f"groktime-dump {FORMAT} sha256={digest.hexdigest()}\n".encode())

@@ -15,7 +15,6 @@ GroktimeError
 ├── EngineError           training cannot start or go on
 │   ├── CheckpointError   a checkpoint is corrupt or of another engine
 │   └── StackError        runs that cannot share one stack were put into one
-├── FencedError           another attempt owns the run now; stop writing
 ├── SweepError            the cluster cannot run what was asked
 └── Refused               the API refused a client's question (api.client)
 """
@@ -65,10 +64,6 @@ class CheckpointError(EngineError):
 
 class StackError(EngineError):
     """Runs whose shapes differ were given to one stack."""
-
-
-class FencedError(GroktimeError):
-    """Another attempt has taken over the run; nothing of this attempt may be written any more."""
 
 
 class SweepError(GroktimeError):
