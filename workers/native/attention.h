@@ -64,7 +64,7 @@ static void last_query_backward(Network *net, int l, LayerColumns *s, int panels
 }
 
 /* The last layer has one query an example: score_j = t_{3-j} . n_j, and the inputs are mixed before
- * Wv, so that no product runs over all four positions. */
+ * Wo Wv, so that no product runs over all four positions. */
 static void attention_last(Network *net, int l, Columns *set) {
     LayerColumns *s = set->layers + l;
     const int d = net->d, panels = set->panels, rope = net->run->rope;

@@ -82,8 +82,8 @@ static Linear take_linear(Arena *arena, int rows, int columns, int dw_transposed
 static void lay_out_tables(Network *net, Arena *arena) {
     Tables *t = &net->tables;
     const int V = net->V, d = net->d, panels = panels_of(V);
-    float **panel[] = {&t->n, &t->q, &t->k, &t->vo, &t->panel_a, &t->panel_b};
-    for (int i = 0; i < 6; i++) *panel[i] = take_panels(arena, d, panels);
+    float **panel[] = {&t->n, &t->q, &t->k, &t->vo, &t->panel};
+    for (int i = 0; i < 5; i++) *panel[i] = take_panels(arena, d, panels);
     float **table[] = {&t->vo_tm, &t->de_tm, &t->dvo_tm, &t->dq_tm};
     for (int i = 0; i < 4; i++) *table[i] = take_floats(arena, (long)V * d);
     t->r = take_floats(arena, panels * LANES);
@@ -138,14 +138,14 @@ static void lay_out(Network *net, const Run *run, Arena *arena) {
         s->wq = take_linear(arena, d, d, 0);
         s->wk = take_linear(arena, d, d, 0);
         s->wv = take_linear(arena, d, d, 0);
-        s->wo = take_linear(arena, d, d, 1);
+        s->wo = take_linear(arena, d, d, 0);
         s->qk = take_linear(arena, d, d, 0);
         s->vo = take_linear(arena, d, d, 0);
         s->w13 = take_linear(arena, 2 * F, d, 0);
         s->w2 = take_linear(arena, d, F, 1);
     }
     net->out = take_linear(arena, V, d, 0);
-    net->strips = take_floats(arena, (long)most * LANES * (padded(d) + STRIP));
+    net->strips = take_floats(arena, (long)most * LANES * (d + STRIP));
     net->flat = take_floats(arena, (long)d * (2 * F > V ? 2 * F : V));
     for (int i = 0; i < 2; i++) net->square[i] = take_panels(arena, d, panels_of(d));
     net->grad = take_floats(arena, 2l * V * d + L * (16l * d * d + 2 * d) + d);
@@ -157,7 +157,7 @@ static void lay_out(Network *net, const Run *run, Arena *arena) {
     net->n_final = take_panels(arena, d, panels);
     net->r_final = take_floats(arena, panels * LANES);
     net->logits = take_panels(arena, V, panels);
-    for (int i = 0; i < 8; i++) net->scratch_d[i] = take_panels(arena, d, most);
+    for (int i = 0; i < 6; i++) net->scratch_d[i] = take_panels(arena, d, most);
     net->scratch_f = take_panels(arena, F, most);
     net->labels = take(arena, sizeof(int32_t) * panels * LANES);
     net->order = take(arena, sizeof(int32_t) * n_most);
@@ -167,7 +167,7 @@ static void lay_out(Network *net, const Run *run, Arena *arena) {
 
 /* Lays the run out in the workspace and fills what stays the same for the whole call. */
 static int prepare(Workspace *workspace, Network *net, const Run *run) {
-    Arena arena = {NULL, 0, 0};
+    Arena arena = {NULL, 0};
     lay_out(net, run, &arena);
     if (arena.used > workspace->size) {
         free(workspace->memory);
@@ -178,7 +178,7 @@ static int prepare(Workspace *workspace, Network *net, const Run *run) {
     }
     /* A run must not see what another left: padding is read before it is written. */
     memset(workspace->memory, 0, arena.used);
-    arena = (Arena){workspace->memory, 0, workspace->size};
+    arena = (Arena){workspace->memory, 0};
     lay_out(net, run, &arena);
 
     const int half = net->d / 2;

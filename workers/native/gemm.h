@@ -1,5 +1,5 @@
-/* Matrix products on panels. The weights are small and stay in cache, the panels are already in
- * the order of use, so nothing is packed; a tile of the result stays in registers.
+/* Matrix products on panels, which are already in the order of use; weights are put into tiles once
+ * a step. A tile of the result stays in registers.
  */
 #ifndef GROKTIME_GEMM_H
 #define GROKTIME_GEMM_H
@@ -161,7 +161,7 @@ INLINE void outer_tile(const int rows, const int vectors, const float *a, long a
         break;
 
 /* G += A B^T: the gradient of a weight from that of its output, A in panels, and its input, B in
- * strips (see to_strips). Tiles of 6 rows and 2 vectors. */
+ * strips (see to_strips). Tiles of 6 rows and 2 vectors, or 8 and 1. */
 static void accumulate_outer(int rows, int columns, const float *a, const float *b, int panels,
                              float *grad) {
     const long a_stride = panel_stride(rows), step = padded(columns);

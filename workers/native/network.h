@@ -58,8 +58,6 @@ typedef struct {
 /* Columns processed together: a chunk of examples, or the vocabulary as first tokens. */
 typedef struct {
     int panels;
-    int first;                /* positions first..3 (or ..shared-1) are columns of this set */
-    int last;                 /* one past the last position of this set */
     int32_t *token[TOKENS];   /* token of each column at each position */
     uint32_t *example;        /* index in the batch, which keys the dropout mask */
     float *x[TOKENS], *dx[TOKENS];
@@ -75,7 +73,7 @@ typedef struct {
     float *s[TOKENS];               /* scores by offset: rows are queries, columns keys */
     float *de_tm, *dvo_tm, *dq_tm;  /* gradients */
     float *ds[TOKENS], *turned;
-    float *panel_a, *panel_b;       /* scratch, d x V */
+    float *panel;                   /* scratch, d x V */
 } Tables;
 
 /* What examples read from, and add to, the positions that depend on the first token only. */
@@ -97,14 +95,14 @@ typedef struct {
     Linear out;
     float *grad;     /* flat, like the weights */
     float *strips;   /* scratch: what to_strips() made */
-    float *flat;     /* scratch: a weight, row by row */
+    float *flat;     /* scratch: a weight row by row, or a table in tiles */
     float *square[2]; /* scratch: d x d in panels */
     Tables tables;
     Shared share;
     Columns first_token, examples;
     Dropout *masks;  /* by layer */
     float *n_final, *r_final, *logits; /* head */
-    float *scratch_d[8], *scratch_f;
+    float *scratch_d[6], *scratch_f;
     int32_t *labels;
     uint64_t *sort_work, *sort_spare;
     int32_t *order;
@@ -113,7 +111,7 @@ typedef struct {
 /* A bump allocator: the first pass (base NULL) measures, the second hands out. */
 typedef struct {
     char *base;
-    size_t used, size;
+    size_t used;
 } Arena;
 
 static void *take(Arena *arena, size_t bytes) {

@@ -1,5 +1,5 @@
-/* RMSNorm without its gain (which is multiplied into the weights after it), rotations, and the
- * moves between panels and token-major tables. */
+/* RMSNorm without its gain (which is multiplied into the weights after it), rotations, softmax, the
+ * moves between panels, token-major tables and strips, and gradients of weights. */
 #ifndef GROKTIME_NORM_H
 #define GROKTIME_NORM_H
 
@@ -75,12 +75,6 @@ static void rotate_table(const Network *net, const float *x, long step, float *y
         }
 }
 
-/* to[c][r] = from[r][c], where the rows of `from` are `step` apart. */
-static void transpose(long rows, long columns, long step, const float *from, float *to) {
-    for (long c = 0; c < columns; c++)
-        for (long r = 0; r < rows; r++) to[c * rows + r] = from[r * step + c];
-}
-
 INLINE void transpose4(v4 *a) {
     const v4 t0 = SHUFFLE4(a[0], a[1], 0, 4, 1, 5), t1 = SHUFFLE4(a[0], a[1], 2, 6, 3, 7);
     const v4 t2 = SHUFFLE4(a[2], a[3], 0, 4, 1, 5), t3 = SHUFFLE4(a[2], a[3], 2, 6, 3, 7);
@@ -139,8 +133,8 @@ static void scatter_add(int rows, const float *panel, const int32_t *token, floa
     }
 }
 
-/* Panels turned for accumulate_outer(): strips of features, in each the columns as rows. Padding
- * is never read as a number. */
+/* Panels turned for accumulate_outer(): strips of features, in each the columns as rows. What lies
+ * in the padding reaches only the padding of a gradient. Valid until the next call. */
 static const float *to_strips(const Network *net, int rows, const float *panel, int panels) {
     float *to = net->strips;
     for (int first = 0; first < rows; first += STRIP) {

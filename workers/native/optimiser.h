@@ -19,25 +19,26 @@ static void fold(float *to, long rows, long columns, const float *w, const float
             to[i * columns + f] = w[i * columns + f] * (gain[f] * scale);
 }
 
+/* The same as a weight of the step; leaves it in net->flat too. */
 static void fold_weight(Network *net, Linear *linear, const float *w, const float *gain,
                         float scale) {
     fold(net->flat, linear->rows, linear->columns, w, gain, scale);
     set_weight(linear, net->flat);
 }
 
-/* C = A B of d x d matrices: A in tiles, row r of B at b + r * row_step, its elements `step`
- * apart, C row by row. */
-static void square_product(Network *net, const float *a, const float *b, long row_step, long step,
-                           float *c, long c_step) {
+/* C = A B of d x d matrices: A in tiles, element (r, k) of B at b[r * b_row + k * b_step], of C at
+ * c[r * c_row + k * c_step]. */
+static void square_product(Network *net, const float *a, const float *b, long b_row, long b_step,
+                           float *c, long c_row, long c_step) {
     const int d = net->d, panels = panels_of(d);
     float *right = net->square[0], *result = net->square[1];
     for (long r = 0; r < d; r++)
         for (int k = 0; k < d; k++)
-            right[column_at(d, k) + r * LANES] = b[r * row_step + k * step];
+            right[column_at(d, k) + r * LANES] = b[r * b_row + k * b_step];
     multiply(d, d, a, right, result, panels, 0);
     for (long r = 0; r < d; r++)
         for (int k = 0; k < d; k++)
-            c[r * c_step + k] = result[column_at(d, k) + r * LANES];
+            c[r * c_row + k * c_step] = result[column_at(d, k) + r * LANES];
 }
 
 /* Whether a layer works with Wk^T Wq. */
@@ -45,60 +46,60 @@ static int merges_qk(const Network *net, int l) {
     return l > 0 && l == net->L - 1 && !net->run->rope;
 }
 
-/* Products of weights that examples meet as one matrix. */
-static void merge(Network *net, int l) {
+/* Attention's weights, and products of them that examples meet as one matrix. */
+static void fold_attention(Network *net, int l) {
     StepLayer *s = net->step + l;
     const LayerOffsets *at = net->at.layers + l;
     const float *w = net->run->weights, *gain = w + at->attn_norm;
     const long d = net->d;
-    fold(net->flat, d, d, w + at->wv, gain, 1.0f);
-    square_product(net, s->wo.w, net->flat, d, 1, net->flat, d);
+    set_weight(&s->wo, w + at->wo);
+    fold_weight(net, &s->wk, w + at->wk, gain, 1.0f);
+    fold_weight(net, &s->wv, w + at->wv, gain, 1.0f);
+    square_product(net, s->wo.w, net->flat, d, 1, net->flat, d, 1);
     set_weight(&s->vo, net->flat);
+    fold_weight(net, &s->wq, w + at->wq, gain, 1.0f / sqrtf((float)d));
     if (!merges_qk(net, l)) return;
-    fold(net->flat, d, d, w + at->wq, gain, 1.0f / sqrtf((float)d));
-    square_product(net, s->wk.t, net->flat, d, 1, net->flat, d);
+    square_product(net, s->wk.t, net->flat, d, 1, net->flat, d, 1);
     set_weight(&s->qk, net->flat);
 }
 
-/* Their gradients, taken apart: dWo^T = Wv dVO^T, dWv = Wo^T dVO, dWk = Wq dQK^T, dWq = Wk dQK. */
-static void unmerge(Network *net, int l) {
+/* The products' gradients, taken apart: dWo^T = Wv dVO^T, dWv = Wo^T dVO, dWk = Wq dQK^T,
+ * dWq = Wk dQK. That of Wo is final, it has no gain. */
+static void unfold_products(Network *net, int l) {
     StepLayer *s = net->step + l;
-    const long step = padded(net->d);
-    square_product(net, s->wv.w, s->vo.dw, 1, step, s->wo.dw, step);
-    square_product(net, s->wo.t, s->vo.dw, step, 1, s->wv.dw, step);
+    const long d = net->d, step = padded(net->d);
+    square_product(net, s->wv.w, s->vo.dw, 1, step, net->grad + net->at.layers[l].wo, 1, d);
+    square_product(net, s->wo.t, s->vo.dw, step, 1, s->wv.dw, step, 1);
     if (!merges_qk(net, l)) return;
-    square_product(net, s->wq.w, s->qk.dw, 1, step, s->wk.dw, step);
-    square_product(net, s->wk.w, s->qk.dw, step, 1, s->wq.dw, step);
+    square_product(net, s->wq.w, s->qk.dw, 1, step, s->wk.dw, step, 1);
+    square_product(net, s->wk.w, s->qk.dw, step, 1, s->wq.dw, step, 1);
 }
 
-/* From the gradient of those rows to those of W and of the gain. */
+/* to[c][r] = from[r][c], where the rows of `from` are `step` apart. */
+static void transpose(long rows, long columns, long step, const float *from, float *to) {
+    for (long c = 0; c < columns; c++)
+        for (long r = 0; r < rows; r++) to[c * rows + r] = from[r * step + c];
+}
+
+/* From the gradient of rows `from`.. of a step's weight to those of W and of the gain. */
 static void unfold(const Linear *linear, int from, int rows, const float *w, const float *gain,
                    float scale, float *dw, float *dgain) {
     const long columns = linear->columns, step = padded(linear->columns);
-    if (linear->dw_transposed) {
-        transpose(columns, linear->rows, padded(linear->rows), linear->dw, dw);
-        return;
-    }
     for (long i = 0; i < rows; i++)
         for (long f = 0; f < columns; f++) {
             const float gradient = linear->dw[(from + i) * step + f] * scale;
-            dw[i * columns + f] = gain ? gradient * gain[f] : gradient;
-            if (gain) dgain[f] += gradient * w[i * columns + f];
+            dw[i * columns + f] = gradient * gain[f];
+            dgain[f] += gradient * w[i * columns + f];
         }
 }
 
 static void fold_gains(Network *net) {
     const int d = net->d, F = net->F;
     const float *w = net->run->weights;
-    const float scale = 1.0f / sqrtf((float)d);
     for (int l = 0; l < net->L; l++) {
         const LayerOffsets *at = net->at.layers + l;
         StepLayer *step = net->step + l;
-        fold_weight(net, &step->wq, w + at->wq, w + at->attn_norm, scale);
-        fold_weight(net, &step->wk, w + at->wk, w + at->attn_norm, 1.0f);
-        fold_weight(net, &step->wv, w + at->wv, w + at->attn_norm, 1.0f);
-        set_weight(&step->wo, w + at->wo);
-        merge(net, l);
+        fold_attention(net, l);
         fold(net->flat, F, d, w + at->w1, w + at->ff_norm, 1.0f);
         fold(net->flat + F * d, F, d, w + at->w3, w + at->ff_norm, 1.0f);
         set_weight(&step->w13, net->flat);
@@ -133,14 +134,13 @@ static void unfold_gains(Network *net) {
         const StepLayer *s = net->step + l;
         const float *attn = w + at->attn_norm, *ff = w + at->ff_norm;
         float *dattn = g + at->attn_norm, *dff = g + at->ff_norm;
-        unmerge(net, l);
+        unfold_products(net, l);
         unfold(&s->wq, 0, d, w + at->wq, attn, scale, g + at->wq, dattn);
         unfold(&s->wk, 0, d, w + at->wk, attn, 1.0f, g + at->wk, dattn);
         unfold(&s->wv, 0, d, w + at->wv, attn, 1.0f, g + at->wv, dattn);
-        unfold(&s->wo, 0, d, w + at->wo, NULL, 1.0f, g + at->wo, NULL);
         unfold(&s->w13, 0, F, w + at->w1, ff, 1.0f, g + at->w1, dff);
         unfold(&s->w13, F, F, w + at->w3, ff, 1.0f, g + at->w3, dff);
-        unfold(&s->w2, 0, d, w + at->w2, NULL, 1.0f, g + at->w2, NULL);
+        transpose(F, d, padded(d), s->w2.dw, g + at->w2);
     }
     unfold(&net->out, 0, net->V, w + net->at.out, w + net->at.norm, 1.0f, g + net->at.out,
            g + net->at.norm);

@@ -15,8 +15,8 @@ static void tables_forward(Network *net) {
     const StepLayer *w = &net->step[0];
     const int V = net->V, d = net->d, panels = panels_of(V);
     t->e_tm = net->run->weights + net->at.embedding;
-    to_panels(d, V, t->e_tm, t->panel_a);
-    rms_forward(d, t->panel_a, t->n, t->r, panels);
+    to_panels(d, V, t->e_tm, t->panel);
+    rms_forward(d, t->panel, t->n, t->r, panels);
     apply(&w->wq, t->n, t->q, panels, 0);
     apply(&w->wk, t->n, t->k, panels, 0);
     apply(&w->vo, t->n, t->vo, panels, 0);
@@ -44,7 +44,7 @@ static void tables_backward(Network *net) {
     Tables *t = &net->tables;
     const StepLayer *w = &net->step[0];
     const int V = net->V, d = net->d, panels = panels_of(V);
-    float *dvo = t->panel_a, *dn = t->q, *dk = t->vo; /* q, vo: done with */
+    float *dvo = t->panel, *dn = t->q, *dk = t->vo; /* q, vo: done with */
 
     to_panels(d, V, t->dvo_tm, dvo);
     add_gradient(net, &w->vo, dvo, t->n, panels);
@@ -60,14 +60,14 @@ static void tables_backward(Network *net) {
         accumulate_outer(V, d, t->ds[o], k_strips, panels, turned);
         rotate_table(net, turned, padded(d), t->dq_tm, o, -1.0f, o > 0);
     }
-    float *dq = t->panel_a;
+    float *dq = t->panel;
     to_panels(d, V, t->dq_tm, dq);
     add_gradient(net, &w->wq, dq, t->n, panels);
     apply_transposed(&w->wq, dq, dn, panels, 1);
     add_gradient(net, &w->wk, dk, t->n, panels);
     apply_transposed(&w->wk, dk, dn, panels, 1);
 
-    float *de = t->panel_b;
+    float *de = t->panel;
     to_panels(d, V, t->de_tm, de);
     rms_backward(d, dn, t->n, t->r, de, panels, 1);
     from_panels(d, V, de, net->grad + net->at.embedding);
