@@ -24,7 +24,7 @@ def test_every_setting_has_a_row_in_the_documentation() -> None:
 
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
-    for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), ROOT / "deploy" / "README.md")
+    for path in (*ROOT.glob("*.md"), *ROOT.glob("[a-z]*/*.md"), *ROOT.glob("workers/*/*.md"))
 )
 FOLDERS = "api|benchmarks|dashboard|db|deploy|docs|scripts|service|tests|workers"
 MADE = "deploy/secrets"  # by deploy/make-secrets
@@ -38,6 +38,21 @@ def test_every_file_that_a_page_names_exists(page: str) -> None:
     missing = [n for n in named if not (ROOT / n).exists() and not n.startswith(MADE)]
     missing += [n for n in linked if not (ROOT / page).parent.joinpath(n).exists()]
     assert missing == []
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that a reader of the rendered page can be sent to."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_heading_that_a_page_links_to_exists(page: str) -> None:
+    text = (ROOT / page).read_text()
+    linked = re.findall(r"(?:\]\(|^\[\w+\]: )([^):\s#]*)#([\w-]+)", text, re.MULTILINE)
+    targets = [(ROOT / page).parent / file if file else ROOT / page for file, _ in linked]
+    dead = [a for target, (_, a) in zip(targets, linked, strict=True) if a not in anchors(target)]
+    assert dead == []
 
 
 @pytest.mark.parametrize("page", PAGES)
