@@ -157,8 +157,11 @@ def _write_runs(
 
 
 def _recorded(connection: Connection, suite: SuiteRow, dense: int | None) -> dict[str, Any]:
-    """How the suite was made; one that was itself loaded keeps that, thinned further or not."""
-    made = suite.recorded or _made(connection, suite.id)
+    """How the suite was made; one that was loaded and not trained further keeps that."""
+    made, earlier = _made(connection, suite.id), suite.recorded
+    if earlier is not None:
+        same = earlier.get("trained_until") == made["trained_until"]
+        made = earlier if same else made | {"thinning": earlier.get("thinning")}
     return made if dense is None else made | {"thinning": thinning_rule(dense)}
 
 

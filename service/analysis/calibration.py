@@ -10,17 +10,19 @@ import statsmodels.api as sm
 from scipy import stats
 
 from service.analysis.inputs import FloatArray, IntArray
+from service.analysis.small_samples import SmallSampleInterval, median_interval
 
 RELIABLE_CLUSTERS = 10  # cluster-robust errors rest on many clusters; fewer are marked
+FEWEST_RESAMPLED = 6  # cells: fewer have too few distinct resamples for an interval
 
 
 @dataclass(frozen=True)
 class Concordance:
-    """Lin's concordance with a bootstrap interval over cells."""
+    """Lin's concordance with a bootstrap interval over cells, none with fewer than six."""
 
     value: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     level: float
     interval: Literal["percentile", "bca"]
     n_bootstrap: int
@@ -86,6 +88,7 @@ class SignedRank:
     """Wilcoxon's signed-rank test of the residuals against 0; `floor` is its smallest p."""
 
     median_residual: float
+    interval: SmallSampleInterval  # of the median
     w: float
     p: float
     floor: float
@@ -121,6 +124,8 @@ def concordance(
     centre = float(x.mean())
     x, y = x - centre, y - centre
     value = float(concordance_coefficient(x, y))
+    if n < FEWEST_RESAMPLED:
+        return Concordance(value, None, None, level, interval, 0, n)
     rng = np.random.default_rng(seed)
     drawn = rng.integers(0, n, size=(n_bootstrap, n))
     resampled = concordance_coefficient(x[drawn], y[drawn])
@@ -260,7 +265,7 @@ def _deming_slope(x: FloatArray, y: FloatArray) -> FloatArray:
     return np.asarray(slope, dtype=np.float64)
 
 
-def signed_rank(residual: FloatArray) -> SignedRank | None:
+def signed_rank(residual: FloatArray, level: float = 0.95) -> SignedRank | None:
     """Wilcoxon signed-rank of log10(P_onset/P_cross) against 0; None when all are zero.
 
     n residuals of one sign give the smallest two-sided p there is, 2^(1 − n).
@@ -271,6 +276,7 @@ def signed_rank(residual: FloatArray) -> SignedRank | None:
     result = stats.wilcoxon(residual)
     return SignedRank(
         median_residual=float(np.median(residual)),
+        interval=median_interval(residual, level),
         w=float(result.statistic),
         p=float(result.pvalue),
         floor=float(2.0 ** (1 - nonzero)),

@@ -3,8 +3,9 @@
 Columns of a cells frame: `p` (prime), `p_cross`, `p_onset` (parameters, NaN = none), `k_mem`
 (bits), one column per swept axis (number or text), `setting` (its label), `inherited` (from
 another suite), `seeds` (common to both kinds), `crossing_status`, `onset_status`, `at_floor`,
-`at_cap`, `p_onset_first4` (the onset on the first four common seeds). Only the first three are
-required; the rest serve the tests that need them.
+`at_cap`, `p_onset_first4` (the onset on the first four seeds), `p_cross_a`, `p_onset_a`,
+`p_cross_b`, `p_onset_b` (of two hands that share no seed). Only the first three are required; the
+rest serve the tests that need them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from service.analysis.crossing import Crossing, crossing
+from service.analysis.hands import Hand, deal
 from service.analysis.inputs import FirstPassages, FloatArray, GrokRuns, Units
 from service.analysis.onset import Onset, onset
 from service.errors import AnalysisError
@@ -36,6 +38,7 @@ class Cell:
     crossing: Crossing
     onset: Onset
     onset_first4: Onset | None  # None: the cell has no more than four seeds
+    hands: tuple[Hand, Hand] | None  # None: too few seeds, or the paper's convention
     inherited: bool = False
 
     @property
@@ -60,7 +63,7 @@ def make_cell(
     seed: int = 0,
     inherited: bool = False,
 ) -> Cell:
-    """Crossing and onset of one cell, and the onset on its first four common seeds."""
+    """Crossing and onset of one cell, and of parts of its seeds."""
     found = crossing(
         mem,
         grok.generalisation(),
@@ -80,6 +83,7 @@ def make_cell(
         onset_first4=onset(few, method=method, level=level)
         if len(few.seeds) < len(grok.seeds)
         else None,
+        hands=deal(mem, grok, units) if method == "robust" else None,
         inherited=inherited,
     )
 
@@ -95,11 +99,12 @@ def cells_frame(cells: Iterable[Cell]) -> pd.DataFrame:
     for cell in cells:
         seeds = min(cell.crossing.seeds)
         first4 = cell.onset if cell.onset_first4 is None else cell.onset_first4
+        a, b = cell.hands or (Hand(None, None), Hand(None, None))
         rows.append(
             {
                 "p": cell.prime,
-                "p_cross": np.nan if cell.crossing.params is None else cell.crossing.params,
-                "p_onset": np.nan if cell.onset.params is None else cell.onset.params,
+                "p_cross": _or_nan(cell.crossing.params),
+                "p_onset": _or_nan(cell.onset.params),
                 "k_mem": cell.k_mem,
                 **cell.setting,
                 "setting": setting_label(cell.setting),
@@ -109,10 +114,18 @@ def cells_frame(cells: Iterable[Cell]) -> pd.DataFrame:
                 "onset_status": cell.onset.status,
                 "at_floor": cell.onset.at_floor,
                 "at_cap": cell.onset.at_cap,
-                "p_onset_first4": np.nan if first4.params is None else first4.params,
+                "p_onset_first4": _or_nan(first4.params),
+                "p_cross_a": _or_nan(a.p_cross),
+                "p_onset_a": _or_nan(a.p_onset),
+                "p_cross_b": _or_nan(b.p_cross),
+                "p_onset_b": _or_nan(b.p_onset),
             }
         )
     return pd.DataFrame(rows)
+
+
+def _or_nan(value: float | None) -> float:
+    return np.nan if value is None else value
 
 
 def check_cells(cells: pd.DataFrame, axes: Iterable[str] = ()) -> None:

@@ -21,18 +21,19 @@ from service.analysis.calibration import (
     signed_rank,
     theil_sen,
 )
-from service.analysis.cells import check_cells, log_pair, usable
+from service.analysis.cells import FIRST_SEEDS, check_cells, log_pair, usable
 from service.analysis.equivalence import Equivalence, tost
 from service.analysis.inputs import Method, check_method
 from service.analysis.nested import Sufficiency, sufficiency
 from service.analysis.rank import Kendall, Spearman, kendall, spearman
 from service.analysis.robustness import AxisTrend, Scale, robustness
+from service.analysis.seeds_apart import SeedsApart, seeds_apart
 from service.analysis.within_setting import WithinSetting, within_setting
 
 
 @dataclass(frozen=True)
 class FirstFourSeeds:
-    """The calibration repeated with onsets on the first four common seeds.
+    """The calibration repeated with onsets on the first four seeds.
 
     The paper's onset moves with the number of seeds, so cells with different numbers are
     compared on equal ones.
@@ -71,6 +72,7 @@ class HypothesisTests:
     deming: RobustSlope | None
     equivalence: Equivalence | None
     first_four: FirstFourSeeds | None
+    apart: tuple[SeedsApart, ...]
 
 
 def hypothesis_tests(
@@ -104,7 +106,7 @@ def hypothesis_tests(
         # A robust onset at the floor has no value, so such cells are never usable.
         n_at_floor=_count(cells, "at_floor"),
         n_at_cap=_count(cells, "at_cap"),
-        spearman=spearman(x, y, n_permutations=n_resamples, seed=seed),
+        spearman=spearman(x, y, n_permutations=n_resamples, level=level, seed=seed),
         kendall=kendall(x, y),
         ccc=concordance(
             x,
@@ -115,7 +117,7 @@ def hypothesis_tests(
             seed=seed,
         ),
         line=own_line,
-        wilcoxon=signed_rank(y - x),
+        wilcoxon=signed_rank(y - x, level),
         nested=sufficiency(good, axes, method=chosen),
         robustness=robustness(good, axes, scales=scales) if len(good) else (),
         within=within_setting(cells, axes),
@@ -124,6 +126,7 @@ def hypothesis_tests(
         deming=deming(x, y, level) if robust else None,
         equivalence=_slope_equivalence(own_line, clustered, len(prime)) if robust else None,
         first_four=_first_four(good, level) if robust else None,
+        apart=seeds_apart(cells, axes) if robust else (),
     )
 
 
@@ -145,7 +148,7 @@ def _slope_equivalence(
 def _first_four(good: pd.DataFrame, level: float) -> FirstFourSeeds | None:
     if "p_onset_first4" not in good.columns or "seeds" not in good.columns:
         return None
-    if good["seeds"].nunique() < 2:
+    if good["seeds"].nunique() < 2 or good["seeds"].max() <= FIRST_SEEDS:
         return None
     equal = usable(good.assign(p_onset=good["p_onset_first4"]))
     x, y = log_pair(equal)

@@ -67,7 +67,9 @@ def law_points(
 class LawFit:
     """One form fitted to log T by least squares; AIC = n log(RSS/n) + 2k, k with the variance.
 
-    exponential b·e^{af}; power b·f^a; stretched b·e^{a f^c}.
+    exponential b·e^{af}; power b·f^a; stretched b·e^{a f^c}. The interval of `a` has errors
+    clustered by prime where several widths of three primes or more are pooled; the stretched
+    form has none, as `a` and `c` go together.
     """
 
     form: Form
@@ -140,8 +142,8 @@ def fit_law(points: LawPoints, form: Form) -> LawFit | None:
         return None
     if form == "stretched":
         c = _best_exponent(f, y)
-        return _line(f**c, y, form, c)
-    return _line(np.log(f) if form == "power" else f, y, form, None)
+        return _line(f**c, y, points.prime, form, c)
+    return _line(np.log(f) if form == "power" else f, y, points.prime, form, None)
 
 
 def _best_exponent(f: FloatArray, y: FloatArray) -> float:
@@ -160,10 +162,10 @@ def _rss(x: FloatArray, y: FloatArray) -> float:
     return float(np.sum((y - y.mean() - slope * (x - x.mean())) ** 2))
 
 
-def _line(x: FloatArray, y: FloatArray, form: Form, c: float | None) -> LawFit:
+def _line(x: FloatArray, y: FloatArray, prime: IntArray, form: Form, c: float | None) -> LawFit:
     line = stats.linregress(x, y)
     n, rss = len(x), _rss(x, y)
-    half = float(stats.t.ppf(0.975, n - 2)) * float(line.stderr)
+    half = None if form == "stretched" else _reach(sm.add_constant(x), y, prime)[1]
     free = 3 + (c is not None)  # a, b, the residual variance, and c where it is free
     # An exact fit has no residual; the floor keeps its AIC finite and the smallest.
     aic = n * float(np.log(max(rss / n, 1e-300))) + 2 * free
@@ -172,13 +174,25 @@ def _line(x: FloatArray, y: FloatArray, form: Form, c: float | None) -> LawFit:
         a=float(line.slope),
         b=float(np.exp(line.intercept)),
         c=c,
-        a_low=float(line.slope) - half,
-        a_high=float(line.slope) + half,
+        a_low=None if half is None else float(line.slope) - half,
+        a_high=None if half is None else float(line.slope) + half,
         r2=float(line.rvalue**2),
         rss=rss,
         aic=aic,
         n=n,
     )
+
+
+def _reach(design: FloatArray, y: FloatArray, prime: IntArray) -> list[float]:
+    """Half the 95 % interval of each coefficient; widths of one prime are not independent."""
+    clusters = len(np.unique(prime))
+    if 3 <= clusters < len(y):
+        fit = sm.OLS(y, design).fit(cov_type="cluster", cov_kwds={"groups": prime}, use_t=True)
+        df = clusters - 1
+    else:
+        fit = sm.OLS(y, design).fit()
+        df = len(y) - design.shape[1]
+    return [float(stats.t.ppf(0.975, df)) * float(error) for error in fit.bse]
 
 
 def collapse_test(points: LawPoints) -> Collapse:
@@ -213,12 +227,17 @@ def collapse_test(points: LawPoints) -> Collapse:
 
 @dataclass(frozen=True, eq=False)
 class GeneralisationLaw:
-    """T_gen ≈ A·p^c·P^{−β}; with a single prime p^c is not identified and c = 0."""
+    """T_gen ≈ A·p^c·P^{−β}; with a single prime p^c is not identified and c = 0.
+
+    `c_reach` and `beta_reach` are half their 95 % intervals.
+    """
 
     window: Window | None
     log_a: float
     c: float
     beta: float
+    c_reach: float | None
+    beta_reach: float
     r2: float
     n: int
     primes: tuple[int, ...]
@@ -242,11 +261,14 @@ def generalisation_law(
     if len(inside.time) <= design.shape[1] or np.linalg.matrix_rank(design) < design.shape[1]:
         return None
     fit = sm.OLS(np.log(inside.time), design).fit()
+    reach = _reach(design, np.log(inside.time), inside.prime)
     return GeneralisationLaw(
         window=window,
         log_a=float(fit.params[0]),
         c=float(fit.params[2]) if len(primes) > 1 else 0.0,
         beta=float(fit.params[1]),
+        c_reach=reach[2] if len(primes) > 1 else None,
+        beta_reach=reach[1],
         # Equal times everywhere leave nothing to explain.
         r2=float(fit.rsquared) if fit.centered_tss > 0 else float("nan"),
         n=len(inside.time),

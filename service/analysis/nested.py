@@ -188,10 +188,10 @@ def _notes(models: dict[str, Model], span: float, method: Method) -> tuple[str, 
     if method == "paper":
         return ()
     notes = []
-    if models["M3"].collinear:
-        worst = max(models["M3"].vif.values())
+    if models["MP+"].collinear:
+        worst = max(models["MP+"].vif.values())
         notes.append(
-            f"predictors are nearly collinear (VIF up to {worst:.0f}): log10 p spans only "
+            f"the crossing and log p are nearly collinear (VIF {worst:.0f}): log10 p spans only "
             f"{span:.3f} dex, so their separate contributions are hardly identified"
         )
     for model in models.values():

@@ -9,17 +9,19 @@ import numpy as np
 from scipy import stats
 
 from service.analysis.inputs import FloatArray
+from service.analysis.small_samples import SmallSampleInterval, spearman_interval
 
 
 @dataclass(frozen=True)
 class Spearman:
-    """ρ with its analytic and its shuffled two-sided p.
+    """ρ with its interval and its analytic and its shuffled two-sided p.
 
     `floor` is the smallest p to be expected of perfect order: 1/(B + 1), or 2/n! when so few
     orders exist.
     """
 
     rho: float
+    interval: SmallSampleInterval
     p_analytic: float
     p_permutation: float
     n_permutations: int
@@ -41,7 +43,12 @@ class Kendall:
 
 
 def spearman(
-    x: FloatArray, y: FloatArray, *, n_permutations: int = 10_000, seed: int = 0
+    x: FloatArray,
+    y: FloatArray,
+    *,
+    n_permutations: int = 10_000,
+    level: float = 0.95,
+    seed: int = 0,
 ) -> Spearman | None:
     """Spearman's ρ; p_perm = (1 + #{|ρ*| ≥ |ρ|}) / (B + 1). None below 3 cells or without spread.
 
@@ -60,6 +67,7 @@ def spearman(
     hits = int(np.sum(np.abs(shuffled) >= abs(rho) - 1e-12))
     return Spearman(
         rho=rho,
+        interval=spearman_interval(rho, n, level),
         p_analytic=float(result.pvalue),
         p_permutation=(1 + hits) / (n_permutations + 1),
         n_permutations=n_permutations,

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+import numpy as np
 from pydantic import Field
 from sqlalchemy import Connection
 
@@ -14,7 +15,9 @@ from service.analysis.cells import Cell as AnalysedCell
 from service.analysis.cells import cells_frame, make_cell
 from service.analysis.hypotheses import HypothesisTests, hypothesis_tests
 from service.analysis.nested import Sufficiency
+from service.analysis.onset import Onset
 from service.analysis.robustness import AxisTrend
+from service.analysis.seeds_apart import SeedsApart
 from service.analysis.within_setting import WithinSetting
 from service.answers.cell import Cell, cells, plain, swept_axes
 from service.answers.inputs import first_passages, grok_runs
@@ -34,6 +37,9 @@ class CellRow:
     p_cross_low: float | None
     p_cross_high: float | None
     crossing_status: str
+    at_edge: Annotated[
+        bool, Field(description="paper: the closest approach is an end of the measured widths")
+    ]
     few_seeds: Annotated[
         bool, Field(description="fewer than 5 common seeds at a width that its interval rests on")
     ]
@@ -43,6 +49,9 @@ class CellRow:
     onset_status: str
     at_floor: bool
     at_cap: bool
+    onset_step: Annotated[
+        float | None, Field(description="paper: decades from the next smaller P to the onset")
+    ]
     residual: Annotated[float | None, Field(description="log10(P_onset / P_cross)")]
     k_mem: float
     seeds: ByKind
@@ -102,6 +111,21 @@ class SettingRow:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Apart:
+    """Onsets of one half of the seeds predicted by the crossings of the other half."""
+
+    n: int
+    rho: float | None
+    median_residual: float | None
+    loo_crossing: Annotated[
+        float | None, Field(description="leave-one-out error of the crossing, decades")
+    ]
+    loo_prime: Annotated[float | None, Field(description="leave-one-out error of log p, decades")]
+    f: Annotated[float | None, Field(description="crossing beside log p")]
+    p: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class TestsAnswer:
     """A suite's cells, the pooled tests and the within-setting table."""
 
@@ -124,6 +148,10 @@ class TestsAnswer:
     pooled: tuple[Statistic, ...]
     models: tuple[NestedModel, ...]
     within: tuple[SettingRow, ...]
+    apart: Annotated[
+        tuple[Apart, ...],
+        Field(description="crossing and onset from different seeds, both ways; robust only"),
+    ]
     notes: tuple[str, ...]
     analysis_version: int
 
@@ -167,6 +195,7 @@ def cell_tests(connection: Connection, question: Question) -> TestsAnswer:
         pooled=tuple(_pooled(tests)),
         models=_models(tests.nested),
         within=tuple(_within(row) for row in tests.within),
+        apart=tuple(_apart(way) for way in tests.apart),
         notes=tests.nested.notes if tests.nested else (),
         analysis_version=ANALYSIS_VERSION,
     )
@@ -196,6 +225,7 @@ def _row(cell: AnalysedCell) -> CellRow:
         p_cross_low=(finite(interval.low) or None) if interval else None,
         p_cross_high=finite(interval.high) if interval else None,
         crossing_status=cell.crossing.status,
+        at_edge=cell.crossing.at_edge,
         few_seeds=cell.crossing.few_seeds,
         p_onset=finite(cell.onset.params),
         p_onset_low=finite(cell.onset.low),
@@ -203,6 +233,7 @@ def _row(cell: AnalysedCell) -> CellRow:
         onset_status=cell.onset.status,
         at_floor=bool(cell.onset.at_floor),
         at_cap=bool(cell.onset.at_cap),
+        onset_step=_step(cell.onset),
         residual=finite(cell.residual),
         k_mem=cell.k_mem,
         seeds=ByKind(speed=cell.crossing.seeds[0], grok=cell.crossing.seeds[1]),
@@ -210,6 +241,14 @@ def _row(cell: AnalysedCell) -> CellRow:
         missing=ByKind(speed=cell.crossing.missing[0], grok=cell.crossing.missing[1]),
         inherited=cell.inherited,
     )
+
+
+def _step(onset: Onset) -> float | None:
+    """How coarse an onset is that is always one of the measured P."""
+    if onset.method != "paper" or onset.params is None:
+        return None
+    below = onset.curve.params[onset.curve.params < onset.params]
+    return float(np.log10(onset.params / below.max())) if len(below) else None
 
 
 def _statistic(test: str, statistic: str, n: int, **values: object) -> Statistic:
@@ -240,7 +279,7 @@ def _pooled(tests: HypothesisTests) -> Iterator[Statistic]:
     if (ccc := tests.ccc) is None:
         yield _untestable("concordance", "ccc", n)
     else:
-        note = f"{ccc.interval} interval"
+        note = f"{ccc.interval} interval" if ccc.low is not None else "too few cells to resample"
         yield _statistic(
             "concordance", "ccc", n, value=ccc.value, low=ccc.low, high=ccc.high, note=note
         )
@@ -277,7 +316,14 @@ def _pooled(tests: HypothesisTests) -> Iterator[Statistic]:
         yield _statistic(
             "residuals", "wilcoxon", n, value=wilcoxon.w, p=wilcoxon.p, floor=wilcoxon.floor
         )
-        yield _statistic("residuals", "median", n, value=wilcoxon.median_residual)
+        yield _statistic(
+            "residuals",
+            "median",
+            n,
+            value=wilcoxon.median_residual,
+            low=wilcoxon.interval.low,
+            high=wilcoxon.interval.high,
+        )
     yield from _robust(tests)
     if tests.nested is not None:
         for name, nested in tests.nested.tests.items():
@@ -307,6 +353,8 @@ def _ranks(tests: HypothesisTests) -> Iterator[Statistic]:
             "spearman",
             tests.n,
             value=rank.rho,
+            low=rank.interval.low,
+            high=rank.interval.high,
             p=rank.p_permutation,
             floor=rank.floor,
             note=note,
@@ -360,6 +408,8 @@ def _trend(trend: AxisTrend) -> Statistic:
     numeric = trend.kind == "numeric"
     value = trend.slope if numeric else trend.f
     words = [trend.reason] if trend.reason else []
+    if trend.se is not None:
+        words.append(f"standard error {trend.se:.2g}")
     if trend.p_raw is not None:
         words.append(f"Holm-corrected; raw p {trend.p_raw:.3g}")
     if trend.p_clustered is not None:
@@ -394,6 +444,18 @@ def _models(nested: Sufficiency | None) -> tuple[NestedModel, ...]:
             collinear=model.collinear,
         )
         for model in nested.models.values()
+    )
+
+
+def _apart(way: SeedsApart) -> Apart:
+    return Apart(
+        n=way.n,
+        rho=finite(way.rho),
+        median_residual=finite(way.median_residual),
+        loo_crossing=finite(way.loo_crossing),
+        loo_prime=finite(way.loo_prime),
+        f=finite(way.f),
+        p=finite(way.p),
     )
 
 

@@ -82,7 +82,11 @@ class GeneralisationFit:
 
     log_a: float
     c: float
+    c_low: float | None
+    c_high: float | None
     beta: float
+    beta_low: float | None
+    beta_high: float | None
     r_squared: float | None
     n: int
 
@@ -222,5 +226,13 @@ def _generalisation(found: GeneralisationLaw | None) -> GeneralisationFit | None
     if found is None:
         return None
     return GeneralisationFit(
-        log_a=found.log_a, c=found.c, beta=found.beta, r_squared=finite(found.r2), n=found.n
+        log_a=found.log_a,
+        c=found.c,
+        c_low=None if found.c_reach is None else finite(found.c - found.c_reach),
+        c_high=None if found.c_reach is None else finite(found.c + found.c_reach),
+        beta=found.beta,
+        beta_low=finite(found.beta - found.beta_reach),
+        beta_high=finite(found.beta + found.beta_reach),
+        r_squared=finite(found.r2),
+        n=found.n,
     )

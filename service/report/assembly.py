@@ -16,7 +16,9 @@ from service.report.figures.capacity import capacity_drawing
 from service.report.figures.delay import delay_drawing
 from service.report.figures.memorisation import law_drawing
 from service.report.figures.prediction import prediction_drawing, residual_drawing
+from service.report.findings import findings
 from service.report.laws import capacity_blocks, law_blocks
+from service.report.pairs import pairs
 from service.report.scope import provenance, scope
 from service.report.testing import conventions_table, pooled_tables, within_tables
 from service.report.verdict import verdict
@@ -38,8 +40,10 @@ def assemble(
     sections: list[Section] = []
     drawings: list[Drawing] = []
     everyone = [*chapters, *compared]
+    found = pairs(everyone)
+    sections.append(Section("Findings", 1, tuple(findings(chapters, found))))
     if len(everyone) > 1:
-        blocks = comparison(everyone)
+        blocks = comparison(everyone, found)
         pair = _compared_figure(everyone)
         if pair is not None:
             drawings.append(pair[0])

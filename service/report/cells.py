@@ -11,8 +11,15 @@ from service.report.words import convention_text, estimate, setting_or, signed, 
 STATUS = {
     "crossed": "crossed",
     "closest_approach": "closest approach",
-    "mem_always_slower": "memorisation always slower",
-    "mem_always_faster": "memorisation always faster",
+    "mem_always_slower": "memorisation slower at every width trained",
+    "mem_always_faster": "memorisation faster at every width trained",
+    "insufficient_data": "too few widths",
+}
+ONSET = {
+    "at_floor": "delayed at the narrowest width trained",
+    "above_range": "not delayed at the widest width trained",
+    "separated": "between two widths",
+    "exact": "at a width",
     "insufficient_data": "too few widths",
 }
 
@@ -56,8 +63,9 @@ def _table(content: SuiteContent, chosen: Convention, answer: TestsAnswer) -> Ta
         )
         rows.append(row)
     interval = (
-        f"P_cross with its {percent(answer.level)} seed-block interval, P_onset with its bracket "
-        "or interval"
+        f"P_cross with its {percent(answer.level)} seed-block interval, P_onset with its interval "
+        "(fitted) or the two widths it lies between; few seeds: fewer than five at a width that "
+        "the crossing rests on, where intervals of four cover some 90 % and of three some 75 %"
         if chosen[0] == "robust"
         else "closest approach of the seed-averaged curves, which has no interval"
     )
@@ -86,13 +94,14 @@ def _table(content: SuiteContent, chosen: Convention, answer: TestsAnswer) -> Ta
 
 def _crossing_status(cell: CellRow) -> str:
     words = STATUS.get(cell.crossing_status, cell.crossing_status)
+    words += " at an end of the widths" if cell.at_edge else ""
     return f"{words}, few seeds" if cell.few_seeds else words
 
 
 def _onset_status(cell: CellRow) -> str:
-    words = [cell.onset_status.replace("_", " ")]
-    words += ["at floor"] if cell.at_floor and "floor" not in words[0] else []
-    words += ["at cap"] if cell.at_cap else []
+    words = [ONSET.get(cell.onset_status, cell.onset_status)]
+    words += ["at the narrowest trained"] if cell.at_floor and "narrowest" not in words[0] else []
+    words += ["at the widest trained"] if cell.at_cap and "widest" not in words[0] else []
     return ", ".join(words)
 
 

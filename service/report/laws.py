@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dashboard.numbers import EN_DASH
+from dashboard.numbers import EN_DASH, count
+from service.analysis.capacity import SAG
 from service.answers.law import LawAnswer
 from service.answers.making import BitsPerParameter
 from service.answers.reference import MORRIS_BITS, PAPER_BITS
@@ -10,6 +11,7 @@ from service.report.content import SettingContent, SuiteContent
 from service.report.document import Block, Paragraph, Table
 from service.report.words import estimate, plain, probability, real, setting_or, signed, source
 
+CLOSE_AIC = 2.0  # forms closer than this explain the widths equally well
 FORMS = {
     "exponential": "b·exp(a·f)",
     "power": "b·f^a",
@@ -36,9 +38,6 @@ def capacity_blocks(content: SuiteContent) -> list[Block]:
         bits = c_model(content, part)
         name = setting_or(part.setting, "all cells")
         fit = None if isinstance(part.capacity, str) else part.capacity.fit
-        flags = (
-            [] if isinstance(part.capacity, str) else [w for w in part.capacity.widths if w.flags]
-        )
         rows.append(
             (
                 name,
@@ -51,11 +50,10 @@ def capacity_blocks(content: SuiteContent) -> list[Block]:
                 EN_DASH if fit is None else str(fit.widths),
             )
         )
-        for width in flags:
-            words = ", ".join(flag.replace("_", " ") for flag in width.flags)
-            notes.append(f"d = {width.width} ({name}): {words}")
         if isinstance(part.capacity, str):
-            notes.append(f"{name}: {part.capacity}")
+            notes.append(f"{name}: {part.capacity}.")
+        elif bits is not None and bits.source == "fitted":
+            notes += capacity_limits(part)
     rows.append(("paper, central", plain(PAPER_BITS), "as printed", EN_DASH, EN_DASH, EN_DASH))
     rows.append(
         ("Morris et al. (2025)", plain(MORRIS_BITS), "language models", EN_DASH, EN_DASH, EN_DASH)
@@ -69,10 +67,57 @@ def capacity_blocks(content: SuiteContent) -> list[Block]:
         rows=tuple(rows),
         numeric=frozenset({1, 3, 4, 5}),
     )
-    found: list[Block] = [table]
-    if notes:
-        found.append(Paragraph("Capacity notes: " + "; ".join(dict.fromkeys(notes)) + "."))
+    return [table, *(Paragraph(note) for note in dict.fromkeys(notes)), Paragraph(ABOUT_PAPER_BITS)]
+
+
+ABOUT_PAPER_BITS = (
+    f"Where C_model differs from the paper's {PAPER_BITS:g}, these runs cannot say why: the suites "
+    "that the authors released measure capacity on modular data and take C_model as given, so that "
+    "no run stands behind the printed value."
+)
+
+
+def capacity_limits(part: SettingContent) -> list[str]:
+    """What the interval of C_model does not carry, and what the paper's rule gives."""
+    if isinstance(part.capacity, str):
+        return []
+    widths = part.capacity.widths
+    runs = sum(len(w.points) for w in widths)
+    found = [
+        f"C_model rests on {runs} runs at {count(len(widths), 'width')}; its interval is over "
+        "widths and carries neither seeds nor dataset sizes."
+    ]
+    worse = falls(part)
+    if worse:
+        found[0] += (
+            f" At {len(worse)} of {len(widths)} widths a larger set was memorised worse than a "
+            f"smaller one, by up to {100 * max(worse):.0f} %: memorisation suffers past the "
+            "plateau, or patience ended training early, so that C_model may be too low."
+        )
+    theirs = part.c_model.get("paper")
+    if theirs is not None and theirs.source == "fitted":
+        found.append(
+            "By the paper's rule, the maximum over dataset sizes, C_model is "
+            f"{c_model_text(theirs)}."
+        )
     return found
+
+
+def falls(part: SettingContent) -> list[float]:
+    """Of widths whose curve falls by more than a sag: by what share, largest set or not."""
+    if isinstance(part.capacity, str):
+        return []
+    found = (_largest_fall([p.bits for p in w.points]) for w in part.capacity.widths)
+    return [fall for fall in found if fall > SAG]
+
+
+def _largest_fall(bits: list[float]) -> float:
+    """How far a curve over growing sets falls below its maximum so far, as a share of it."""
+    highest, fall = 0.0, 0.0
+    for value in bits:
+        highest = max(highest, value)
+        fall = max(fall, 1 - value / highest if highest > 0 else 0.0)
+    return fall
 
 
 def law_blocks(content: SuiteContent) -> list[Block]:
@@ -104,7 +149,8 @@ def law_blocks(content: SuiteContent) -> list[Block]:
     table = Table(
         name=f"{content.name}-law",
         caption=f"{content.name}: T_mem against the capacity fraction f = K_mem / (C_model·P), "
-        f"{_window(content)}; smallest AIC first.",
+        f"{_window(content)}; smallest AIC first. Pooled intervals of a have errors clustered by "
+        "prime; the stretched form's a and c go together and have none.",
         header=("setting", "primes", "form", "a", "b", "c", "R²", "AIC", "widths"),
         rows=tuple(rows),
         numeric=frozenset(range(3, 9)),
@@ -141,6 +187,19 @@ def generalisation_sentence(law: LawAnswer) -> str:
     if fit is None:
         return "T_gen has too few reached widths for a law."
     return (
-        f"T_gen falls as P to the {signed(-fit.beta, 2)} and goes with p to the "
-        f"{signed(fit.c, 2)} (R² {plain(fit.r_squared)}, {fit.n} widths)."
+        f"T_gen ≈ A·p^c·P^(−β) with β {real(fit.beta, fit.beta_low, fit.beta_high)} and c "
+        f"{real(fit.c, fit.c_low, fit.c_high)} (R² {plain(fit.r_squared)}, {fit.n} widths)."
     )
+
+
+def form_sentence(law: LawAnswer) -> str:
+    """Which of the three forms the widths prefer, if they can tell."""
+    known = [fit for fit in law.rivals if fit.aic is not None]
+    if len(known) < 2 or known[0].aic is None:
+        return "no other form could be fitted"
+    best = known[0]
+    close = [f.form for f in known[1:] if f.aic is not None and f.aic - known[0].aic < CLOSE_AIC]
+    if close:
+        names = " and ".join([best.form, *close])
+        return f"the forms {names} cannot be told apart (AIC within {CLOSE_AIC:g})"
+    return f"of the three forms the {best.form} has the smallest AIC"

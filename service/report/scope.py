@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import groupby
 from typing import Any
 
 from dashboard.figures.caption import axis_name, thresholds_text
 from dashboard.numbers import count
+from service.answers.coverage import CellCoverage, CoverageAnswer
 from service.answers.training import TrainingAnswer
 from service.report.content import SuiteContent
 from service.report.document import Block, Bullets, Command, Paragraph, Table
-from service.report.words import whole
+from service.report.words import setting_or, span, whole
 
 SHORT_HASH = 12
 
@@ -23,6 +25,8 @@ def scope(content: SuiteContent) -> list[Block]:
         found.append(Paragraph(summary.description))
     found.append(Bullets(tuple(_facts(content))))
     found.append(_runs(content))
+    if not summary.complete:
+        found.append(_trained(content))
     if content.coverage.failures:
         reasons = "; ".join(f"{f.runs:,} × {f.reason}" for f in content.coverage.failures)
         found.append(Paragraph(f"Failed runs: {reasons}."))
@@ -50,14 +54,14 @@ def _facts(content: SuiteContent) -> list[str]:
     if answer is not None:
         seeds = sorted({(c.seeds.speed, c.seeds.grok) for c in answer.cells})
         speed, grok = (sorted({pair[i] for pair in seeds}) for i in (0, 1))
-        facts.append(f"Seeds a cell: {_span(speed)} speed, {_span(grok)} grok.")
+        facts.append(f"Seeds a cell: {span(speed)} speed, {span(grok)} grok.")
         cap = f", widths above {answer.max_width} left out" if answer.max_width else ""
         facts.append(f"Thresholds: {thresholds_text(answer.thresholds)}{cap}.")
     if summary.inherited:
         facts.append(f"{count(summary.inherited, 'run')} inherited from other suites.")
     facts.append(cost(training))
     if not summary.complete:
-        facts.append("The suite is not complete: its numbers will change as runs are trained.")
+        facts += missing_sentence(content.coverage)
     return facts
 
 
@@ -67,10 +71,6 @@ def cost(training: TrainingAnswer) -> str:
         return "Cost: no run trained yet."
     hours = f"{training.core_hours:.3g} core-hours"
     return f"Cost: {hours} of training, {whole(training.epochs)} epochs."
-
-
-def _span(numbers: list[int]) -> str:
-    return str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
 
 
 def _runs(content: SuiteContent) -> Table:
@@ -95,6 +95,53 @@ def _runs(content: SuiteContent) -> Table:
         rows=tuple(rows),
         numeric=frozenset(range(1, 6)),
     )
+
+
+def missing_sentence(coverage: CoverageAnswer) -> Iterator[str]:
+    """What of the suite is not trained: whole widths, or seeds at widths in use."""
+    apart = {True: 0, False: 0}
+    for cell in coverage.cells:
+        apart[_tried(cell)] += cell.states.pending + cell.states.running + cell.states.stale
+    if apart[False]:
+        yield f"{count(apart[False], 'run')} of the suite at widths left out so far."
+    if apart[True]:
+        yield f"{count(apart[True], 'run')} missing at widths in use: numbers may still change."
+
+
+def _tried(cell: CellCoverage) -> bool:
+    return cell.states.done + cell.states.failed > 0
+
+
+def _trained(content: SuiteContent) -> Table:
+    """The widths in use, by prime and setting, with their seeds."""
+    cells = [c for c in content.coverage.cells if _tried(c) and c.kind != "capacity"]
+    places = dict.fromkeys((c.prime, setting_or(c.setting, "all")) for c in cells)
+    rows = []
+    for prime, setting in sorted(places):
+        row = [str(prime), setting]
+        for kind in ("speed", "grok"):
+            row.append(
+                _widths(
+                    c
+                    for c in cells
+                    if (c.kind, c.prime, setting_or(c.setting, "all")) == (kind, prime, setting)
+                )
+            )
+        rows.append(tuple(row))
+    return Table(
+        name=f"{content.name}-widths",
+        caption=f"{content.name}: widths trained, with the number of seeds in brackets.",
+        header=("p", "setting", "speed", "grok"),
+        rows=tuple(rows),
+        numeric=frozenset({0}),
+    )
+
+
+def _widths(cells: Iterator[CellCoverage]) -> str:
+    """`40 48 56 (5), 64 (3)`."""
+    ordered = sorted(cells, key=lambda c: c.width)
+    runs = groupby(ordered, key=lambda c: c.states.done + c.states.failed)
+    return ", ".join(f"{' '.join(str(c.width) for c in group)} ({n})" for n, group in runs)
 
 
 def _recorded(made: Mapping[str, Any]) -> str:
@@ -141,5 +188,17 @@ def provenance(content: SuiteContent, command: str) -> list[Block]:
     answer = content.answer
     if answer is not None:
         facts.append(f"Analysis version {answer.analysis_version}.")
-    again = Command((f"groktime sweep {content.name}", command))
-    return [Bullets(tuple(facts)), Paragraph("To make it again:"), again]
+    found: list[Block] = [
+        Bullets(tuple(facts)),
+        Paragraph(
+            "To write this report again from the same runs; those of a recording come back by "
+            "groktime db load:"
+        ),
+        Command((command,)),
+    ]
+    if not content.summary.complete:
+        found += [
+            Paragraph("To train what is missing of the suite:"),
+            Command((f"groktime sweep {content.name}",)),
+        ]
+    return found

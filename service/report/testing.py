@@ -8,7 +8,18 @@ from service.answers.cell_tests import TestsAnswer
 from service.answers.reference import Reference
 from service.report.content import CONVENTIONS, Convention, SuiteContent
 from service.report.document import Block, Paragraph, Table
-from service.report.words import convention_text, plain, real, setting_or, signed, value_of
+from service.report.sampling import sampling
+from service.report.words import (
+    convention_text,
+    offset,
+    plain,
+    real,
+    setting_or,
+    signed,
+    slope_of,
+    statistic,
+    with_interval,
+)
 
 NO_REFERENCE = "The paper printed no table for a suite like this one."
 
@@ -16,7 +27,8 @@ NO_REFERENCE = "The paper printed no table for a suite like this one."
 def pooled_tables(content: SuiteContent) -> list[Block]:
     """The tests in both methods on the suite's own clock."""
     reference = content.reference
-    found: list[Block] = [Paragraph(NO_REFERENCE if reference is None else reference.note)]
+    note = NO_REFERENCE if reference is None else reference.note
+    found: list[Block] = [Paragraph(f"{note} {sampling(content)}".rstrip())]
     clock = content.main[1]
     for method in ("robust", "paper"):
         chosen: Convention = ("robust", clock) if method == "robust" else ("paper", clock)
@@ -33,13 +45,13 @@ def pooled_tables(content: SuiteContent) -> list[Block]:
 def _pooled(content: SuiteContent, chosen: Convention, answer: TestsAnswer) -> Table:
     printed = dict(content.reference.tests) if content.reference is not None else {}
     rows = []
-    for statistic in answer.pooled:
-        row = verdicts.row(statistic, printed)
+    for test in answer.pooled:
+        row = verdicts.row(test, printed)
         rows.append(
             (
                 row["group"],
                 row["name"],
-                row["value"] if statistic.testable else "not testable",
+                row["value"] if test.testable else "not testable",
                 row["p"],
                 str(row["n"]),
                 row["paper"] or EN_DASH,
@@ -146,22 +158,29 @@ def _within(content: SuiteContent, chosen: tuple[str, str], answer: TestsAnswer)
     )
 
 
-HEADLINES = ("cells", "Spearman ρ", "OLS slope", "clustered slope", "Lin's CCC", "median residual")
+HEADLINES = ("cells", "Spearman ρ", "slope", "Lin's CCC", "median residual", "onsets at an end")
+HEADLINES_EXPLAINED = (
+    "Intervals are given where the cells can carry one: of the median from six cells on; the "
+    "slope's has errors clustered by prime in the robust method. Onsets at an end of the trained "
+    "widths bound the onset on one side only; where they are many, the row says more about the "
+    "widths than about the networks."
+)
+ALPHA = 0.05
 
 
 def headline(answer: TestsAnswer | None) -> tuple[str, ...]:
     """The few numbers by which conventions and suites are compared."""
     if answer is None:
         return (EN_DASH,) * len(HEADLINES)
-    pooled = {s.statistic: s for s in answer.pooled}
-    clustered, ccc = pooled.get("slope, clustered"), pooled.get("ccc")
+    rank = statistic(answer, "spearman")
+    untestable = rank is not None and rank.floor is not None and rank.floor >= ALPHA
     return (
         f"{answer.n} of {answer.n_total}",
-        plain(value_of(answer, "spearman")),
-        plain(value_of(answer, "slope")),
-        EN_DASH if clustered is None else real(clustered.value, clustered.low, clustered.high),
-        EN_DASH if ccc is None else real(ccc.value, ccc.low, ccc.high),
-        signed(value_of(answer, "median")),
+        with_interval(rank) + (" (not testable)" if untestable else ""),
+        with_interval(slope_of(answer)),
+        with_interval(statistic(answer, "ccc")),
+        offset(statistic(answer, "median")),
+        f"{answer.n_at_floor + answer.n_at_cap} of {answer.n_total}",
     )
 
 
@@ -175,7 +194,8 @@ def conventions_table(content: SuiteContent) -> Table:
         rows.append(_printed(reference))
     return Table(
         name=f"{content.name}-conventions",
-        caption=f"{content.name}: the same runs by method and training clock.",
+        caption=f"{content.name}: the same runs by method and training clock. "
+        + HEADLINES_EXPLAINED,
         header=("method", "clock", *HEADLINES),
         rows=tuple(rows),
         numeric=frozenset(range(2, 2 + len(HEADLINES))),
@@ -196,7 +216,7 @@ def _printed(reference: Reference) -> tuple[str, ...]:
         str(cells),
         text("spearman"),
         text("ols_slope"),
-        EN_DASH,
         real(None if ccc is None else ccc.statistic, *interval),
         text("wilcoxon"),
+        EN_DASH,
     )

@@ -5,27 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from scipy import stats
 
 from dashboard.numbers import count, percent
-from service.analysis.small_samples import median_interval, spearman_interval
-from service.answers.cell_tests import Statistic, TestsAnswer
+from service.answers.cell_tests import Apart, TestsAnswer
 from service.answers.reference import MORRIS_BITS, PAPER_BITS
-from service.report.content import CONVENTIONS, SuiteContent
-from service.report.laws import c_model, c_model_text, collapse_sentence
+from service.report.content import CONVENTIONS, Convention, SuiteContent
+from service.report.laws import c_model, c_model_text, collapse_sentence, falls, form_sentence
+from service.report.scope import missing_sentence
 from service.report.words import (
     convention_text,
+    offset,
     plain,
     probability,
     real,
     setting_or,
     signed,
+    slope_of,
     statistic,
-    value_of,
+    with_interval,
 )
 
 ALPHA = 0.05
+HINT = 0.01  # between this and ALPHA a difference is called a hint
 FEW_SEEDS = 5
-LEAST_SLOPE = 6  # cells below which pairwise slopes cannot carry an interval
+LEAST_OFFSET = 6  # cells that an interval of a median takes
 
 
 def verdict(content: SuiteContent) -> tuple[str, ...]:
@@ -35,21 +39,22 @@ def verdict(content: SuiteContent) -> tuple[str, ...]:
         return (f"Nothing can be said: {content.tests[content.main]}.",)
     return tuple(
         [
-            *_prediction(answer),
-            *_calibration(answer),
-            *_baselines(answer),
+            *prediction(answer),
+            *calibration(answer),
+            *baselines(answer),
             *_within(answer),
             *_across(answer),
-            *_conventions(content),
-            *_beside(content, answer),
-            *_capacity(content),
+            *papers_way(content),
+            *other_clock(content),
+            *capacity(content),
             *_law(content),
             *_limits(content, answer),
         ]
     )
 
 
-def _prediction(answer: TestsAnswer) -> Iterator[str]:
+def prediction(answer: TestsAnswer) -> Iterator[str]:
+    """Whether the crossing orders the onsets, and how well the prime alone does."""
     rank = statistic(answer, "spearman")
     if rank is None or not rank.testable or rank.value is None:
         yield (
@@ -57,11 +62,7 @@ def _prediction(answer: TestsAnswer) -> Iterator[str]:
             f"{count(answer.n, 'cell')} of {answer.n_total} have both a crossing and an onset."
         )
         return
-    interval = spearman_interval(rank.value, rank.n, answer.level)
-    ends = f", {percent(answer.level)} interval {real(rank.value, interval.low, interval.high)}"
-    number = f"Spearman ρ {plain(rank.value)} over {count(rank.n, 'cell')}"
-    if interval.low is not None:
-        number = f"Spearman ρ over {count(rank.n, 'cell')}{ends}"
+    number = f"Spearman ρ {with_interval(rank)} over {count(rank.n, 'cell')}"
     number += f", permutation {probability(rank.p)}"
     if rank.p is not None and rank.p < ALPHA and rank.value > 0:
         yield f"Does the crossing predict the onset? In rank, yes: {number}."
@@ -74,42 +75,35 @@ def _prediction(answer: TestsAnswer) -> Iterator[str]:
         )
     else:
         yield f"Does the crossing predict the onset? Not shown: {number}."
+    known = [(c.prime, c.p_onset) for c in answer.cells if c.residual is not None]
+    if len({prime for prime, _ in known}) > 2:
+        alone = float(stats.spearmanr(*zip(*known, strict=True)).statistic)
+        yield f"The prime alone orders the same onsets with ρ {plain(alone)}."
 
 
-def _slope(answer: TestsAnswer) -> Statistic | None:
-    """The slope with the safest interval these cells carry; the OLS slope where none has any."""
-    names = ["slope, clustered", "slope, theil sen", "slope"]
-    if answer.n < LEAST_SLOPE:
-        names.remove("slope, theil sen")
-    found = [s for s in (statistic(answer, name) for name in names) if s is not None]
-    carried = (s for s in found if s.low is not None and s.high is not None)
-    return next(carried, found[-1] if found else None)
-
-
-def _calibration(answer: TestsAnswer) -> Iterator[str]:
-    residuals = np.array([c.residual for c in answer.cells if c.residual is not None])
-    if not len(residuals):
+def calibration(answer: TestsAnswer) -> Iterator[str]:
+    """The offset and the slope, each with its interval."""
+    middle = statistic(answer, "median")
+    if middle is None or middle.value is None:
         yield "Calibration is not testable: no cell has a residual."
         return
-    median = float(np.median(residuals))
-    interval = median_interval(residuals, answer.level)
-    factor = f"the onset lies at {10**median:.2f} × the crossing"
-    if interval.low is None or interval.high is None:
+    factor = f"the onset lies at {10**middle.value:.2f} × the crossing"
+    if middle.low is None or middle.high is None:
         yield (
-            f"The median residual is {signed(median)} dex ({factor}); "
-            f"{count(len(residuals), 'cell')} cannot carry a {percent(answer.level)} interval "
+            f"The median residual is {signed(middle.value)} dex ({factor}); "
+            f"{count(middle.n, 'cell')} cannot carry a {percent(answer.level)} interval "
             "of a median."
         )
     else:
         side = "no offset can be told"
-        if interval.low > 0 or interval.high < 0:
-            side = "onsets come later" if median > 0 else "onsets come earlier"
+        if middle.low > 0 or middle.high < 0:
+            side = "onsets come later" if middle.value > 0 else "onsets come earlier"
             side += " than the crossing"
         yield (
-            f"The median residual is {signed(median)} dex, {percent(answer.level)} interval "
-            f"{signed(interval.low)} to {signed(interval.high)}: {factor}, and {side}."
+            f"The median residual is {signed(middle.value)} dex, {percent(answer.level)} interval "
+            f"{signed(middle.low)} to {signed(middle.high)}: {factor}, and {side}."
         )
-    slope = _slope(answer)
+    slope = slope_of(answer)
     if slope is not None and slope.low is not None and slope.high is not None:
         told = "contains 1" if slope.low <= 1 <= slope.high else "excludes 1"
         yield (
@@ -128,26 +122,62 @@ def _calibration(answer: TestsAnswer) -> Iterator[str]:
 
 
 BASELINES = {"F MP+ vs MP": "log p", "F MK+ vs MK": "log K_mem"}
+ONE_PREDICTOR = 0.999  # correlation above which log K_mem is log p under another name
 
 
-def _baselines(answer: TestsAnswer) -> Iterator[str]:
+def baselines(answer: TestsAnswer) -> Iterator[str]:
+    """What the crossing tells beside simpler predictors, and if that is more than shared chance."""
     errors = {m.name: m.loo_rmse for m in answer.models if m.loo_rmse is not None}
     named = {"M1": "the crossing", "MP": "log p alone", "MK": "log K_mem alone", "M0": "a constant"}
     parts = [f"{named[n]} {plain(e)} dex" for n, e in errors.items() if n in named]
     if parts:
         yield "Leave-one-out error of predicting P_onset: " + ", ".join(parts) + "."
+    same = _complexity_follows_the_prime(answer)
     for name, what in BASELINES.items():
         test = statistic(answer, name)
-        if test is None:
+        if test is None or (same and what == "log K_mem"):
             continue
+        what += " (nor than log K_mem, which follows it here)" if same else ""
         if not test.testable or test.p is None:
             yield f"Whether the crossing tells more than {what} is not testable: {test.note}."
-        else:
-            shown = "tells more" if test.p < ALPHA else "is not shown to tell more"
-            number = f"F {plain(test.value)}, {probability(test.p)}"
-            yield f"The crossing {shown} than {what} ({number})."
+            continue
+        what = what.replace("nor than", "or than") if test.p < ALPHA else what
+        told = "The crossing is not shown to tell more"
+        if test.p < ALPHA:
+            told = "There is a hint that the crossing tells more"
+        if test.p < HINT:
+            told = "The crossing tells more"
+        yield f"{told} than {what}: F {plain(test.value)}, {probability(test.p)}."
+    yield from apart(answer.apart)
     for note in answer.notes:
         yield f"{note[:1].upper()}{note[1:].rstrip('.')}."
+
+
+def _complexity_follows_the_prime(answer: TestsAnswer) -> bool:
+    logs = np.log([(c.prime, c.k_mem) for c in answer.cells if c.residual is not None])
+    if len(logs) < 3 or np.any(np.ptp(logs, axis=0) == 0):
+        return False
+    return bool(np.corrcoef(logs.T)[0, 1] > ONE_PREDICTOR)
+
+
+def apart(ways: tuple[Apart, ...]) -> Iterator[str]:
+    """The same prediction where crossing and onset share no run."""
+    known = [w for w in ways if w.loo_crossing is not None and w.loo_prime is not None]
+    if not known:
+        return
+
+    def both(values: list[str]) -> str:
+        return " and ".join(values)
+
+    yield (
+        "T_gen and delay are read off the same runs, so that chance moves crossing and onset "
+        "together. With the crossing of one half of the seeds and the onset of the other, one way "
+        f"and the other: ρ {both([plain(w.rho) for w in known])}; leave-one-out error "
+        f"{both([plain(w.loo_crossing) for w in known])} dex by the crossing against "
+        f"{both([plain(w.loo_prime) for w in known])} by log p; tests of the crossing beside "
+        f"log p: {both([probability(w.p) for w in known])} ({both([str(w.n) for w in known])} "
+        "cells)."
+    )
 
 
 def _within(answer: TestsAnswer) -> Iterator[str]:
@@ -183,40 +213,68 @@ def _across(answer: TestsAnswer) -> Iterator[str]:
         )
 
 
-def _conventions(content: SuiteContent) -> Iterator[str]:
-    parts = []
-    for chosen in CONVENTIONS:
-        median = value_of(content.by(chosen), "median")
-        if median is not None:
-            parts.append(f"{signed(median)} ({convention_text(*chosen)})")
-    if len(parts) > 1:
-        yield "Median residual by convention: " + ", ".join(parts) + "."
-
-
-def _beside(content: SuiteContent, answer: TestsAnswer) -> Iterator[str]:
-    reference = content.reference
-    if reference is None:
+def papers_way(content: SuiteContent) -> Iterator[str]:
+    """The same runs by the paper's conventions, beside what it printed."""
+    chosen: Convention = ("paper", "online")
+    answer = content.by(chosen)
+    if answer is None:
         return
-    whose = "" if reference.same_model else " (another model's, see the pooled tests)"
-    pairs = []
+    printed = {} if content.reference is None else content.reference.tests
+    parts = []
     for name, test, label in (
         ("spearman", "spearman", "ρ"),
         ("slope", "ols_slope", "slope"),
         ("median", "wilcoxon", "median residual"),
     ):
-        printed = reference.tests.get(test)
-        if printed is not None and printed.statistic is not None:
-            show = signed if name == "median" else plain
-            ours = show(value_of(answer, name))
-            pairs.append(f"{label} {ours} beside {show(printed.statistic)}")
-    if pairs:
-        cells = next(iter(reference.tests.values())).cells
-        yield (
-            f"Ours beside the paper's{whose}: {', '.join(pairs)} ({answer.n} and {cells} cells)."
-        )
+        found, theirs = statistic(answer, name), printed.get(test)
+        if found is None or found.value is None:
+            continue
+        show = signed if name == "median" else plain
+        ours = offset(found) if name == "median" else with_interval(found)
+        beside = "" if theirs is None or theirs.statistic is None else show(theirs.statistic)
+        parts.append(f"{label} {ours}" + (f" beside {beside}" if beside else ""))
+    if not parts:
+        return
+    cells = f"{answer.n} of {answer.n_total} cells"
+    whose = "By the paper's conventions"
+    if content.reference is not None:
+        whose += ", beside what it printed"
+        whose += "" if content.reference.same_model else " for another model"
+        cells += f", its {next(iter(printed.values())).cells}" if printed else ""
+    yield f"{whose}: {', '.join(parts)} ({cells}).{_onset_steps(answer)}"
 
 
-def _capacity(content: SuiteContent) -> Iterator[str]:
+def _onset_steps(answer: TestsAnswer) -> str:
+    """How coarse the paper's onset is: it is always one of the widths."""
+    steps = [s for c in answer.cells if (s := c.onset_step) is not None]
+    if not steps:
+        return ""
+    low, high = (f"{end:.2f}" for end in (min(steps), max(steps)))
+    span = low if low == high else f"{low} to {high}"
+    return f" Its onset is always a width, and the one below lies {span} dex lower."
+
+
+def other_clock(content: SuiteContent) -> Iterator[str]:
+    """Both methods on the clock that is not the suite's own."""
+    for chosen in CONVENTIONS:
+        answer = content.by(chosen)
+        if chosen[1] == content.main[1] or answer is None:
+            continue
+        name = f"By the {convention_text(*chosen)}"
+        ends = answer.n_at_floor + answer.n_at_cap
+        cells = f"{answer.n} of {answer.n_total} cells have a crossing and an onset"
+        if answer.n < LEAST_OFFSET or 2 * ends > answer.n_total:
+            why = f"; {count(ends, 'onset')} at an end of the trained widths" if ends else ""
+            yield f"{name} the prediction is not testable with these widths: {cells}{why}."
+        else:
+            yield (
+                f"{name}: ρ {with_interval(statistic(answer, 'spearman'))}, median residual "
+                f"{offset(statistic(answer, 'median'))} ({cells})."
+            )
+
+
+def capacity(content: SuiteContent) -> Iterator[str]:
+    """C_model beside the published values."""
     for part in content.settings:
         bits = c_model(content, part)
         if bits is None:
@@ -236,7 +294,8 @@ def _capacity(content: SuiteContent) -> Iterator[str]:
                 inside = "contains" if bits.low <= value <= bits.high else "excludes"
                 said.append(f"{inside} {whose} {value:g}")
         told = f": the interval {' and '.join(said)}" if said else ", without an interval"
-        yield f"C_model{where} is {text} bits per parameter{told}."
+        low = "; it may be too low (see Capacity)" if falls(part) else ""
+        yield f"C_model{where} is {text} bits per parameter{told}{low}."
 
 
 def _law(content: SuiteContent) -> Iterator[str]:
@@ -245,20 +304,14 @@ def _law(content: SuiteContent) -> Iterator[str]:
             continue
         name = setting_or(part.setting, "")
         where = f"At {name}: " if name else ""
-        best = part.law.rivals[0] if part.law.rivals else None
-        if best is None or part.law.pooled is None:
+        if part.law.pooled is None:
             yield f"{where}T_mem's law is not testable: too few widths inside the window of f."
             continue
         pooled = part.law.pooled
-        first = (
-            "of the three forms the exponential has the smallest AIC"
-            if best.form == "exponential"
-            else f"but the {best.form} form has the smaller AIC"
-        )
         yield (
             f"{where}T_mem = b·exp(a·f) fits with a = "
             f"{real(pooled.a, pooled.a_low, pooled.a_high)} and R² {plain(pooled.r_squared)} "
-            f"over {count(pooled.n, 'width')}; {first}. "
+            f"over {count(pooled.n, 'width')}; {form_sentence(part.law)}. "
             f"{collapse_sentence(part.law)}"
         )
 
@@ -281,7 +334,4 @@ def _limits(content: SuiteContent, answer: TestsAnswer) -> Iterator[str]:
             f"{count(few, 'cell')} with fewer than {FEW_SEEDS} seeds at a width that the crossing "
             "rests on: intervals are rough there, or cannot be given."
         )
-    states = content.coverage.states
-    open_runs = states.pending + states.running + states.stale
-    if open_runs:
-        yield f"{count(open_runs, 'run')} of the suite not trained yet."
+    yield from missing_sentence(content.coverage)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from dashboard.figures.caption import setting_text
 from dashboard.numbers import EN_DASH, p_value
 from service.answers.cell_tests import Statistic, TestsAnswer
 from service.answers.making import BitsPerParameter, Setting
 
-METHODS = {"robust": "robust", "paper": "the paper's"}
+LEAST_SLOPE = 6  # cells below which pairwise slopes cannot carry an interval
 
 
 def whole(value: float | None) -> str:
     """A count of parameters or bits: 121,345; a dash where there is none."""
     return EN_DASH if value is None else f"{round(value):,}"
+
+
+def span(numbers: Sequence[int]) -> str:
+    """`3 to 5` of sorted numbers, or the only one there is."""
+    first, last = whole(numbers[0]), whole(numbers[-1])
+    return first if first == last else f"{first} to {last}"
 
 
 def signed(value: float | None, digits: int = 3) -> str:
@@ -77,6 +83,23 @@ def statistic(answer: TestsAnswer, name: str) -> Statistic | None:
     return next((s for s in answer.pooled if s.statistic == name), None)
 
 
-def value_of(answer: TestsAnswer | None, name: str) -> float | None:
-    found = None if answer is None else statistic(answer, name)
-    return None if found is None else found.value
+def slope_of(answer: TestsAnswer) -> Statistic | None:
+    """The slope with the safest interval these cells carry; the OLS slope where none has any."""
+    names = ["slope, clustered", "slope, theil sen", "slope"]
+    if answer.n < LEAST_SLOPE:
+        names.remove("slope, theil sen")
+    found = [s for s in (statistic(answer, name) for name in names) if s is not None]
+    carried = (s for s in found if s.low is not None and s.high is not None)
+    return next(carried, found[-1] if found else None)
+
+
+def with_interval(found: Statistic | None) -> str:
+    """`0.976 [0.862, 0.996]`; a dash where there is no value."""
+    return EN_DASH if found is None else real(found.value, found.low, found.high)
+
+
+def offset(found: Statistic | None) -> str:
+    """A residual in dex with its interval, signs always there."""
+    if found is None or found.low is None or found.high is None:
+        return signed(None if found is None else found.value)
+    return f"{signed(found.value)} [{signed(found.low)}, {signed(found.high)}]"

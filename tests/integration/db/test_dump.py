@@ -48,6 +48,12 @@ def write_dump(database: Database, path: Path, *, dense: int | None = None) -> D
         return dump_suite(connection, "little", path, dense=dense)
 
 
+def made(path: Path) -> dict[str, Any]:
+    with zipfile.ZipFile(path) as archive:
+        found: dict[str, Any] = json.loads(archive.read(MANIFEST))["recorded"]
+    return found
+
+
 def results(database: Database) -> list[Any]:
     with database.engine.connect() as connection:
         return connection.execute(text(f"SELECT {RESULTS} FROM runs ORDER BY key")).all()
@@ -160,6 +166,21 @@ def test_an_open_run_of_a_dump_can_be_trained_where_it_was_loaded(
     ((key, run_id),) = open_runs(other.engine, suite).items()
     assert key == grok_spec(seed=9).key
     assert claim(other.engine, [run_id], "here", 60)[0].attempt == 1
+
+
+def test_a_suite_trained_further_is_dated_anew(
+    recorded: Database, other: Database, tmp_path: Path
+) -> None:
+    write_dump(recorded, tmp_path / "little.dump", dense=5)
+    load_dump(other.engine, tmp_path / "little.dump")
+    write_dump(other, tmp_path / "same.dump")
+    assert made(tmp_path / "same.dump") == made(tmp_path / "little.dump")
+    record_all(other.engine, claim_all(other.engine, [grok_spec(seed=9)]), epochs=10)
+    write_dump(other, tmp_path / "more.dump")
+    first, second = made(tmp_path / "little.dump"), made(tmp_path / "more.dump")
+    assert second["trained_until"] > first["trained_until"]
+    assert second["dumped_at"] >= second["trained_until"][:19]
+    assert second["thinning"] == first["thinning"]  # the curves that were thinned still are
 
 
 def test_a_thinned_dump_is_smaller_and_has_exact_passages(

@@ -102,6 +102,42 @@ def test_permutation_p_has_its_floor() -> None:
     assert few.floor == 2 / math.factorial(4)
 
 
+def test_rank_and_offset_come_with_their_intervals() -> None:
+    found = hypothesis_tests(frame(noise=0.05), [], n_resamples=200)
+    assert found.spearman is not None
+    assert found.wilcoxon is not None
+    for estimate, interval in (
+        (found.spearman.rho, found.spearman.interval),
+        (found.wilcoxon.median_residual, found.wilcoxon.interval),
+    ):
+        assert interval.low is not None
+        assert interval.high is not None
+        assert interval.low < estimate < interval.high
+    wider = hypothesis_tests(frame(noise=0.05), [], n_resamples=200, level=0.99).spearman
+    assert wider is not None
+    assert wider.interval.low is not None
+    assert wider.interval.low < (found.spearman.interval.low or 0)
+
+
+@pytest.mark.parametrize(("n", "carries"), [(5, False), (6, True)])
+def test_a_concordance_of_few_cells_has_no_interval(n: int, carries: bool) -> None:
+    x = np.linspace(5, 6, n)
+    found = concordance(x, x + 0.1 * np.sin(7 * x), n_bootstrap=200)
+    assert found is not None
+    assert (found.low is not None) == (found.high is not None) == carries
+
+
+def test_the_crossing_and_the_prime_are_called_collinear_only_when_they_are() -> None:
+    one = sufficiency(frame(noise=0.001), ["p"])
+    assert one is not None
+    assert any("the crossing and log p are nearly collinear" in note for note in one.notes)
+    free = frame(noise=0.3)
+    other = sufficiency(free, ["p"])
+    assert other is not None
+    assert other.models["M3"].collinear  # log p and log K_mem, which says nothing of the crossing
+    assert other.notes == ()
+
+
 def test_kendall_has_its_floor() -> None:
     rng = np.random.default_rng(0)
     x, y = np.arange(7.0), rng.permutation(np.arange(7.0))

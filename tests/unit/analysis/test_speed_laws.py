@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import statsmodels.api as sm
 
 from service.analysis.forecast import (
     Predicted,
@@ -66,6 +67,31 @@ def test_exponential_law_is_recovered() -> None:
     assert set(law.per_prime) == set(PRIMES)
 
 
+def test_widths_of_one_prime_do_not_count_as_independent() -> None:
+    """A shift that all widths of a prime share must widen the interval of a."""
+    shift = {
+        p: float(s) for p, s in zip(PRIMES, np.random.default_rng(0).normal(size=10), strict=True)
+    }
+    data = points(lambda p, params, f: 40 * np.exp(12 * f + 0.3 * shift[p] * f / 0.1), noise=0.01)
+    fit = memorisation_law(data).pooled
+    assert fit is not None
+    assert fit.a_low is not None
+    assert fit.a_high is not None
+    inside = data.inside((0.0, 0.25))
+    naive = sm.OLS(np.log(inside.time), sm.add_constant(inside.fraction)).fit()
+    low, high = naive.conf_int()[1]
+    assert fit.a == pytest.approx(naive.params[1])
+    assert fit.a_high - fit.a_low > 2 * (high - low)
+
+
+def test_one_prime_has_the_interval_of_least_squares() -> None:
+    data = points(exponential, primes=(113,), noise=0.05)
+    fit = fit_law(data, "exponential")
+    assert fit is not None
+    low, high = sm.OLS(np.log(data.time), sm.add_constant(data.fraction)).fit().conf_int()[1]
+    assert (fit.a_low, fit.a_high) == pytest.approx((low, high))
+
+
 def test_rival_wins_where_it_is_the_truth() -> None:
     law = memorisation_law(points(lambda p, params, f: 3000 * f**1.3, noise=0.02))
     assert law.rivals[0].form == "power"
@@ -76,6 +102,7 @@ def test_stretched_form_finds_its_exponent() -> None:
     assert fit is not None
     assert fit.c == pytest.approx(0.5, abs=1e-3)
     assert (fit.a, fit.b) == pytest.approx((8, 20), rel=1e-2)
+    assert (fit.a_low, fit.a_high) == (None, None)  # c was chosen to suit a
 
 
 def test_window_limits_the_fit_and_none_takes_everything() -> None:
@@ -115,6 +142,7 @@ def test_generalisation_law_is_recovered() -> None:
     law = generalisation_law(points(lambda p, params, f: 7 * p**1.5 * params**-0.45))
     assert law is not None
     assert (np.exp(law.log_a), law.c, law.beta) == pytest.approx((7, 1.5, 0.45))
+    assert (law.c_reach, law.beta_reach) == pytest.approx((0, 0), abs=1e-9)
 
 
 def test_too_few_points_give_no_law() -> None:

@@ -26,6 +26,7 @@ def cell(prime: int, decay: float, cross: float | None, onset: float | None) -> 
         p_cross_low=cross and cross * 0.9,
         p_cross_high=cross and cross * 1.1,
         crossing_status="crossed" if cross else "mem_always_slower",
+        at_edge=False,
         few_seeds=False,
         p_onset=onset,
         p_onset_low=onset and onset * 0.8,
@@ -33,6 +34,7 @@ def cell(prime: int, decay: float, cross: float | None, onset: float | None) -> 
         onset_status="separated",
         at_floor=False,
         at_cap=prime == 139,
+        onset_step=None,
         residual=0.05 if both else None,
         k_mem=40_000.0,
         seeds=ByKind(speed=5, grok=5),
@@ -85,6 +87,7 @@ def answer() -> TestsAnswer:
             statistic("robustness", "slope on weight_decay", testable=False, note="one value"),
         ),
         models=(),
+        apart=(),
         within=(
             SettingRow(
                 setting={"weight_decay": 0.1},

@@ -6,11 +6,22 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from service.answers.cell_tests import CellRow, Statistic, TestsAnswer
+from service.analysis.calibration import signed_rank
+from service.answers.cell_tests import Apart, CellRow, Statistic, TestsAnswer
 from service.answers.making import BitsPerParameter, ByKind, Thresholds
-from service.report.verdict import _calibration, _capacity, _limits, _prediction
+from service.report.verdict import (
+    _limits,
+    apart,
+    baselines,
+    calibration,
+    capacity,
+    other_clock,
+    papers_way,
+    prediction,
+)
 
 
 def rank(value: float, p: float, n: int, floor: float = 1e-4) -> Statistic:
@@ -37,6 +48,7 @@ def cell(prime: int, residual: float | None) -> CellRow:
         p_cross_low=9e4,
         p_cross_high=1.1e5,
         crossing_status="crossed",
+        at_edge=False,
         few_seeds=False,
         p_onset=None if residual is None else 1e5 * 10**residual,
         p_onset_low=None,
@@ -44,12 +56,30 @@ def cell(prime: int, residual: float | None) -> CellRow:
         onset_status="separated",
         at_floor=False,
         at_cap=False,
+        onset_step=None,
         residual=residual,
         k_mem=4e4,
         seeds=ByKind(speed=5, grok=5),
         censored=ByKind(speed=0, grok=0),
         missing=ByKind(speed=0, grok=0),
         inherited=False,
+    )
+
+
+def median(residuals: tuple[float | None, ...]) -> tuple[Statistic, ...]:
+    known = [r for r in residuals if r is not None]
+    found = signed_rank(np.array(known)) if known else None
+    if found is None:
+        return ()
+    return (
+        replace(
+            rank(found.median_residual, 1, len(known)),
+            test="residuals",
+            statistic="median",
+            p=None,
+            low=found.interval.low,
+            high=found.interval.high,
+        ),
     )
 
 
@@ -70,9 +100,10 @@ def answer(*pooled: Statistic, residuals: tuple[float | None, ...] = ()) -> Test
         n_at_floor=0,
         n_at_cap=0,
         cells=cells,
-        pooled=pooled,
+        pooled=(*pooled, *median(residuals)),
         models=(),
         within=(),
+        apart=(),
         notes=(),
         analysis_version=1,
     )
@@ -81,9 +112,12 @@ def answer(*pooled: Statistic, residuals: tuple[float | None, ...] = ()) -> Test
 @pytest.mark.parametrize(
     ("statistic", "words"),
     [
-        (rank(0.97, 0.0001, 10), "In rank, yes: Spearman ρ over 10 cells, 95 % interval 0.97 ["),
+        (
+            replace(rank(0.97, 0.0001, 10), low=0.8, high=0.99),
+            "In rank, yes: Spearman ρ 0.97 [0.8, 0.99] over 10 cells",
+        ),
         (rank(-0.97, 0.0001, 10), "No, the order is reversed"),
-        (rank(0.3, 0.4, 10), "Not shown: Spearman ρ over 10 cells"),
+        (rank(0.3, 0.4, 10), "Not shown: Spearman ρ 0.3 over 10 cells"),
         (rank(1.0, 0.33, 3, floor=0.333), "Not testable: with 3 cells no order can give p below"),
         (replace(rank(0, 1, 2), testable=False, value=None), "Not testable: 0 cells of 0"),
     ],
@@ -91,21 +125,21 @@ def answer(*pooled: Statistic, residuals: tuple[float | None, ...] = ()) -> Test
 def test_the_first_sentence_says_whether_the_order_is_predicted(
     statistic: Statistic, words: str
 ) -> None:
-    (sentence,) = _prediction(answer(statistic))
+    (sentence,) = prediction(answer(statistic))
     assert sentence.startswith("Does the crossing predict the onset? ")
     assert words in sentence
 
 
 def test_a_steady_offset_is_named_with_its_side_and_interval() -> None:
     residuals = (-0.17, -0.15, -0.14, -0.18, -0.13, -0.16, -0.2, -0.15)
-    first, *_ = _calibration(answer(residuals=residuals))
+    first, *_ = calibration(answer(residuals=residuals))
     # Eight values: all of them are needed for 95 %.
     assert "−0.155 dex, 95 % interval −0.200 to −0.130" in first
     assert "onsets come earlier than the crossing" in first
 
 
 def test_residuals_of_both_signs_show_no_offset() -> None:
-    first, *_ = _calibration(answer(residuals=(-0.1, 0.1, -0.05, 0.05, -0.02, 0.03, 0.01)))
+    first, *_ = calibration(answer(residuals=(-0.1, 0.1, -0.05, 0.05, -0.02, 0.03, 0.01)))
     assert "no offset can be told" in first
 
 
@@ -133,19 +167,18 @@ def slope(name: str, low: float | None, high: float | None) -> Statistic:
 def test_the_slope_comes_with_the_safest_interval_there_is(
     slopes: list[Statistic], words: str
 ) -> None:
-    sentences = list(_calibration(answer(*slopes, residuals=(0.1, 0.0, 0.2, 0.1, 0.1, 0.1))))
+    sentences = list(calibration(answer(*slopes, residuals=(0.1, 0.0, 0.2, 0.1, 0.1, 0.1))))
     assert words in sentences[1]
 
 
 def test_no_residual_is_not_a_verdict() -> None:
-    assert list(_calibration(answer(residuals=(None, None)))) == [
+    assert list(calibration(answer(residuals=(None, None)))) == [
         "Calibration is not testable: no cell has a residual."
     ]
 
 
 def limits(given: TestsAnswer) -> list[str]:
-    nothing = SimpleNamespace(pending=0, running=0, stale=0)
-    content: Any = SimpleNamespace(coverage=SimpleNamespace(states=nothing))
+    content: Any = SimpleNamespace(coverage=SimpleNamespace(cells=()))
     return list(_limits(content, given))
 
 
@@ -171,6 +204,74 @@ def test_a_c_model_of_another_suite_is_not_called_measured() -> None:
     )
     part = SimpleNamespace(setting={}, c_model={"robust": bits})
     content: Any = SimpleNamespace(settings=[part], main=("robust", "online"))
-    (said,) = _capacity(content)
+    (said,) = capacity(content)
     assert said.startswith("C_model is not measured here; 0.674")
     assert said.endswith("of mini-released is used.")
+
+
+def test_the_prime_alone_stands_beside_the_crossing() -> None:
+    """Onsets that follow the prime are ordered as well without any crossing."""
+    _, second = prediction(answer(rank(1.0, 0.001, 4), residuals=(-0.3, -0.2, -0.1, 0.1)))
+    assert second == "The prime alone orders the same onsets with ρ 1."
+
+
+@pytest.mark.parametrize(
+    ("p", "words"),
+    [
+        (0.2, "The crossing is not shown to tell more than log p: F 9, p = 0.2."),
+        (0.03, "There is a hint that the crossing tells more than log p: F 9, p = 0.03."),
+        (0.001, "The crossing tells more than log p: F 9, p = 0.001."),
+    ],
+)
+def test_a_weak_difference_is_called_a_hint(p: float, words: str) -> None:
+    test = replace(rank(9.0, p, 10), test="sufficiency", statistic="F MP+ vs MP", floor=None)
+    assert list(baselines(answer(test))) == [words]
+
+
+def test_a_complexity_that_follows_the_prime_is_not_a_second_witness() -> None:
+    tests = [
+        replace(rank(9.0, 0.2, 10), test="sufficiency", statistic=name, floor=None)
+        for name in ("F MP+ vs MP", "F MK+ vs MK")
+    ]
+    given = answer(*tests, residuals=(0.1, 0.2, 0.3))
+    assert len(list(baselines(given))) == 2
+    same = tuple(replace(c, k_mem=7.0 * c.prime**2) for c in given.cells)
+    (said,) = baselines(replace(given, cells=same))
+    assert said.startswith(
+        "The crossing is not shown to tell more than log p (nor than log K_mem, which follows it"
+    )
+
+
+def test_seeds_apart_are_told_both_ways() -> None:
+    way = Apart(n=9, rho=0.9, median_residual=-0.2, loo_crossing=0.1, loo_prime=0.12, f=3.0, p=0.1)
+    other = replace(way, n=8, loo_crossing=0.2, p=0.4)
+    (said,) = apart((way, other))
+    assert "leave-one-out error 0.1 and 0.2 dex by the crossing against 0.12 and 0.12 by" in said
+    assert "p = 0.1 and p = 0.4 (9 and 8 cells)" in said
+    assert list(apart((replace(way, loo_prime=None),))) == []
+
+
+def content(**tests: TestsAnswer) -> Any:
+    names = {"robust_eval": ("robust", "eval"), "paper_online": ("paper", "online")}
+    found = {names[name]: given for name, given in tests.items()}
+    return SimpleNamespace(by=found.get, main=("robust", "online"), reference=None)
+
+
+def test_a_clock_whose_onsets_lie_at_an_end_is_not_testable() -> None:
+    residuals = (-0.17, -0.15, -0.14, -0.18, -0.13, -0.16, -0.2, -0.15)
+    given = answer(rank(0.9, 0.01, 8), residuals=residuals)
+    (said,) = other_clock(content(robust_eval=given))
+    assert said.startswith("By the robust method, eval clock: ρ 0.9, median residual −0.155 [")
+    (said,) = other_clock(content(robust_eval=replace(given, n_at_floor=5)))
+    assert "not testable with these widths: 8 of 8 cells" in said
+    assert said.endswith("5 onsets at an end of the trained widths.")
+
+
+def test_the_papers_way_says_how_coarse_its_onset_is() -> None:
+    given = answer(rank(0.9, 0.01, 3), residuals=(-0.1, -0.2, -0.3))
+    steps = tuple(
+        replace(c, onset_step=step) for c, step in zip(given.cells, (0.1, 0.3, None), strict=True)
+    )
+    (said,) = papers_way(content(paper_online=replace(given, cells=steps)))
+    assert said.startswith("By the paper's conventions: ρ 0.9, median residual −0.200 (3 of 3")
+    assert said.endswith("the one below lies 0.10 to 0.30 dex lower.")

@@ -1,0 +1,75 @@
+"""What was found, in a minute: the sentences that answer the question, suite by suite."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+from dashboard.numbers import count
+from service.report.content import SuiteContent
+from service.report.document import Block, Bullets, Paragraph
+from service.report.laws import c_model, c_model_text
+from service.report.pairs import Pair, pair_sentences
+from service.report.scope import cost
+from service.report.verdict import (
+    baselines,
+    calibration,
+    capacity,
+    other_clock,
+    papers_way,
+    prediction,
+)
+
+
+def findings(chapters: Sequence[SuiteContent], found: Sequence[Pair]) -> list[Block]:
+    """The answers of every chapter, then what moves between suites that differ in one setting."""
+    blocks: list[Block] = []
+    for content in chapters:
+        answer = content.answer
+        blocks.append(Paragraph(_heading(content)))
+        if answer is None:
+            continue
+        blocks.append(
+            Bullets(
+                (
+                    " ".join(prediction(answer)),
+                    next(iter(calibration(answer))),
+                    *islice(baselines(answer), 3),
+                    *papers_way(content),
+                    *other_clock(content),
+                    *capacity(content),
+                )
+            )
+        )
+    if found:
+        blocks.append(Paragraph("Suites that differ in one setting:"))
+        blocks.append(Bullets(tuple(pair_sentences(found))))
+    apart = _not_one_capacity(chapters)
+    if apart:
+        blocks.append(Paragraph(apart))
+    return blocks
+
+
+def _not_one_capacity(chapters: Sequence[SuiteContent]) -> str:
+    """Fitted values of C_model whose intervals exclude each other, if there are any."""
+    known, lows, highs = [], [], []
+    for content in chapters:
+        for part in content.settings:
+            bits = c_model(content, part)
+            if bits is None or bits.source != "fitted" or bits.low is None or bits.high is None:
+                continue
+            known.append(f"{c_model_text(bits)} in {content.name}")
+            lows.append(bits.low)
+            highs.append(bits.high)
+    if not known or max(lows) <= min(highs):
+        return ""
+    return f"C_model is not one number for these networks: {', '.join(known)}."
+
+
+def _heading(content: SuiteContent) -> str:
+    answer = content.answer
+    if answer is None:
+        return f"{content.name}: nothing can be said ({content.tests[content.main]})."
+    primes = count(len(content.summary.primes), "prime")
+    paid = cost(content.training).removeprefix("Cost: ").rstrip(".")
+    return f"{content.name} ({primes}, {answer.n} of {answer.n_total} cells; {paid}):"

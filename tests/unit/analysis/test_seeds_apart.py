@@ -1,0 +1,93 @@
+"""Crossing and onset from different seeds: what is left of a link that is only shared chance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from service.analysis.cells import cells_frame, make_cell
+from service.analysis.crossing import crossing
+from service.analysis.hands import deal
+from service.analysis.hypotheses import hypothesis_tests
+from service.analysis.onset import onset
+from service.analysis.seeds_apart import seeds_apart
+
+PRIMES = (97, 101, 103, 107, 109, 113, 127, 131, 137, 139)
+
+
+def test_a_hand_is_what_its_seeds_give_alone(cells: Callable[..., Any]) -> None:
+    drawn = cells(rng=np.random.default_rng(3))
+    mem, _ = drawn.pair()
+    grok = drawn.grok(onset=0.7e5)
+    hands = deal(mem, grok)
+    assert hands is not None
+    seeds = sorted({*mem.seeds, *grok.seeds})
+    for hand, own in zip(hands, (seeds[::2], seeds[1::2]), strict=True):
+        runs = grok.where(np.isin(grok.seed, own))
+        speeds = mem.where(np.isin(mem.seed, own))
+        assert hand.p_cross == crossing(speeds, runs.generalisation()).params
+        assert hand.p_onset == onset(runs).params
+
+
+def test_three_seeds_are_too_few_to_deal(cells: Callable[..., Any]) -> None:
+    drawn = cells(rng=np.random.default_rng(3))
+    mem, _ = drawn.pair()
+    grok = drawn.grok(onset=0.7e5)
+    three = grok.first_seeds(3)
+    assert len(three.seeds) == 3
+    assert deal(mem, three) is None
+    assert make_cell(97, {}, 1.0, mem, grok, method="paper").hands is None
+
+
+def shared(noise: float, link: float, seed: int = 0) -> pd.DataFrame:
+    """Cells whose crossing and onset share chance within a hand, and a truth of the cell."""
+    rng = np.random.default_rng(seed)
+    truth = 0.1 * rng.normal(size=len(PRIMES))
+    rows: dict[str, Any] = {"p": PRIMES}
+    chance = {hand: noise * rng.normal(size=len(PRIMES)) for hand in "ab"}
+    for hand, drawn in chance.items():
+        rows[f"p_cross_{hand}"] = 10 ** (5 + link * truth + drawn)
+        rows[f"p_onset_{hand}"] = 10 ** (4.8 + link * truth + drawn)
+    rows["p_cross"], rows["p_onset"] = rows["p_cross_a"], rows["p_onset_a"]
+    return pd.DataFrame(rows)
+
+
+def test_a_link_of_shared_chance_is_gone_with_seeds_apart() -> None:
+    cells = shared(noise=0.1, link=0.0)
+    together = hypothesis_tests(cells, ["p"], n_resamples=200)
+    assert together.spearman is not None
+    assert together.spearman.rho > 0.99
+    assert len(together.apart) == 2
+    for way in together.apart:
+        assert way.rho is not None
+        assert abs(way.rho) < 0.7
+        assert way.p is not None
+        assert way.p > 0.05
+
+
+def test_a_true_link_stays_with_seeds_apart() -> None:
+    for way in seeds_apart(shared(noise=0.01, link=1.0), ["p"]):
+        assert way.n == len(PRIMES)
+        assert way.rho is not None
+        assert way.rho > 0.9
+        assert way.loo_crossing is not None
+        assert way.loo_prime is not None
+        assert way.loo_crossing < way.loo_prime / 2
+        assert way.median_residual == pytest.approx(-0.2, abs=0.03)
+
+
+def test_cells_without_hands_have_none_apart() -> None:
+    cells = shared(noise=0.01, link=1.0)
+    assert seeds_apart(cells[["p", "p_cross", "p_onset"]], ["p"]) == ()
+    assert seeds_apart(cells.assign(p_cross_a=np.nan, p_cross_b=np.nan), ["p"]) == ()
+
+
+def test_hands_come_with_the_frame_of_cells(cells: Callable[..., Any]) -> None:
+    drawn = cells(rng=np.random.default_rng(3))
+    mem, _ = drawn.pair()
+    table = cells_frame([make_cell(97, {}, 1.0, mem, drawn.grok(onset=0.7e5), n_resamples=0)])
+    assert table[["p_cross_a", "p_cross_b", "p_onset_a", "p_onset_b"]].notna().all(axis=None)
