@@ -19,7 +19,7 @@ from db.queries.coverage import coverage_frame, failures, progress
 from db.queries.curves import accuracies, curves_frame
 from db.queries.frames import Passage, runs_frame
 from db.queries.runs import get_run, list_runs
-from db.queries.suites import get_suite, list_suites, suite_revision
+from db.queries.suites import get_suite
 from db.recorder import Recorder
 from db.registering import open_runs
 from db.thresholds import needed
@@ -232,8 +232,7 @@ def test_a_curve_can_be_had_whole_in_part_or_thinner(database: Database) -> None
 
 def test_suites_are_found_by_name(recorded: Recorded) -> None:
     with recorded.engine.connect() as connection:
-        assert [row.name for row in list_suites(connection)] == ["little"]
-        assert suite_revision(connection, "little")[0] == recorded.suite
+        assert get_suite(connection, "little").id == recorded.suite
         with pytest.raises(SuiteError, match="'big' is not in the database; there: little"):
             get_suite(connection, "big")
 
