@@ -131,8 +131,8 @@ def test_coverage_counts_every_run_once(recorded: Recorded) -> None:
         frame = coverage_frame(connection, recorded.suite)
         row = get_suite(connection, "little")
     assert frame["runs"].sum() == row.runs == 5
-    assert frame["done"].sum() == row.done == 4
-    assert frame["pending"].sum() == row.open == 1
+    assert frame["done"].sum() == 4
+    assert frame["pending"].sum() == 1
     assert frame["epochs"].sum() == 4 * EPOCHS
 
 
