@@ -88,7 +88,6 @@ def test_a_frame_has_the_flattened_spec_with_its_types(recorded: Recorded) -> No
     (row,) = frame.to_dict("records")
     columns = grok_spec(seed=2, width=16).columns()
     assert {name: row[name] for name in columns} == columns
-    assert row["steps_per_epoch"] == 1
 
 
 def test_a_frame_without_runs_is_empty_with_its_columns(database: Database) -> None:
