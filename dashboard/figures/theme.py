@@ -26,6 +26,9 @@ _STEPS = ((1.3, (1, 1.5, 2, 3, 5, 7)), (3, (1, 2, 5)), (5, (1, 3)), (math.inf, (
 _SMALL = 1e-3
 WEBGL_POINTS = 1500
 
+# For a legend of several lines, or a colour bar, below the axis.
+ROOM_BELOW: Mapping[str, int] = {"l": 64, "r": 20, "t": 12, "b": 116}
+
 
 def series_look(index: int) -> tuple[str, str]:
     """Colour and symbol of the index-th series; no two of the first 64 look the same."""
