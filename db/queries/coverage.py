@@ -103,11 +103,10 @@ def failures(connection: Connection, suite_id: int) -> list[Failure]:
     return [Failure(row.reason, row.runs, row.example) for row in rows]
 
 
-def progress(
-    connection: Connection, suite_id: int, *, window_seconds: float = THROUGHPUT_SECONDS
-) -> Progress:
-    """How fast runs close (since the sweep began, at most the window) and the time left."""
-    row = connection.execute(text(PROGRESS), {"suite": suite_id, "window": window_seconds}).one()
+def progress(connection: Connection, suite_id: int) -> Progress:
+    """How fast runs close (since the sweep began, at most ten minutes) and the time left."""
+    values = {"suite": suite_id, "window": THROUGHPUT_SECONDS}
+    row = connection.execute(text(PROGRESS), values).one()
     rate = None
     if row.closed and row.seconds:
         rate = 60 * row.closed / max(float(row.seconds), 1.0)
