@@ -138,7 +138,7 @@ def test_coverage_counts_every_run_once(recorded: Recorded) -> None:
 def test_progress_knows_the_rate_and_the_time_left(recorded: Recorded) -> None:
     with recorded.engine.connect() as connection:
         found = progress(connection, recorded.suite)
-    assert (found.runs, found.open, found.epochs) == (5, 1, 4 * EPOCHS)
+    assert found.epochs == 4 * EPOCHS
     assert found.runs_per_minute is not None
     assert found.seconds_left == pytest.approx(60 / found.runs_per_minute)
 
