@@ -17,7 +17,6 @@ from typing import Any
 import psycopg2.extensions
 from sqlalchemy import Connection, text
 
-from db.queries.suites import suite_revision
 from service.answers.asking import ask
 from service.answers.coverage import coverage
 from service.answers.crossing import crossing
@@ -43,7 +42,7 @@ def questions(connection: Connection, suite: str, prime: int) -> dict[str, Calla
     one = Question(suite=suite, prime=prime)
     off = Question(suite=suite, prime=prime, **OFF_LADDER)
     return {
-        "revision": lambda: suite_revision(connection, suite),
+        "revision": lambda: read_suite(connection, suite),
         "crossing": lambda: crossing(connection, one),
         "speeds": lambda: speeds(connection, one),
         "delay": lambda: delay(connection, one),

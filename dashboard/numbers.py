@@ -7,24 +7,24 @@ import math
 EN_DASH = "–"
 
 
-def people(value: float | None, digits: int = 3) -> str:
+def people(value: float | None) -> str:
     """Three significant digits with k and M: 20055 → 20.1k, 2157312 → 2.16 M, 484 → 484."""
     if value is None or math.isnan(value):
         return EN_DASH
     if math.isinf(value):
         return "∞" if value > 0 else "−∞"
     size = abs(value)
-    rounded = float(f"{size:.{digits}g}")
+    rounded = float(f"{size:.3g}")
     for factor, unit in ((1e9, " G"), (1e6, " M"), (1e3, "k")):
         if rounded >= factor:
-            return _signed(value, _significant(size / factor, digits) + unit)
-    return _signed(value, _significant(size, digits))
+            return _signed(value, _significant(size / factor) + unit)
+    return _signed(value, _significant(size))
 
 
-def _significant(size: float, digits: int) -> str:
+def _significant(size: float) -> str:
     if size == 0:
         return "0"
-    decimals = max(0, digits - 1 - math.floor(math.log10(float(f"{size:.{digits}g}"))))
+    decimals = max(0, 2 - math.floor(math.log10(float(f"{size:.3g}"))))
     text = f"{size:.{decimals}f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
@@ -79,6 +79,6 @@ def scientific(value: float) -> str:
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def count(number: int, thing: str, plural: str | None = None) -> str:
+def count(number: int, thing: str) -> str:
     """1 run, 14,300 runs."""
-    return f"{number:,} {thing if number == 1 else plural or thing + 's'}"
+    return f"{number:,} {thing if number == 1 else thing + 's'}"

@@ -59,9 +59,9 @@ def get_forecast(connection: Connection, forecast_id: int) -> ForecastRow | None
     return None if row is None else _forecast(row)
 
 
-def list_forecasts(connection: Connection, *, suite_id: int | None = None) -> list[ForecastRow]:
-    """Forecasts, newest first."""
-    query = f"{SELECT} WHERE CAST(:suite AS int) IS NULL OR f.suite_id = :suite ORDER BY f.id DESC"
+def list_forecasts(connection: Connection, suite_id: int) -> list[ForecastRow]:
+    """Forecasts of a suite, newest first."""
+    query = f"{SELECT} WHERE f.suite_id = :suite ORDER BY f.id DESC"
     return [_forecast(row) for row in connection.execute(text(query), {"suite": suite_id})]
 
 

@@ -49,13 +49,11 @@ class Recorder:
         *,
         lease_seconds: float,
         flush_rows: int = FLUSH_ROWS,
-        flush_seconds: float = FLUSH_SECONDS,
         buffer_rows: int = BUFFER_ROWS,
         give_up_seconds: float = GIVE_UP_SECONDS,
     ) -> None:
         self._lease = lease_seconds
         self._flush_rows = flush_rows
-        self._flush_seconds = flush_seconds
         self._buffer_rows = buffer_rows
         self._runs = [Recording(claim) for claim in claims]
         self._changed = threading.Condition()
@@ -189,7 +187,7 @@ class Recorder:
     def _write_once(self) -> bool:
         with self._changed:
             # Without rows the thread still wakes often enough to renew the leases.
-            timeout = min(self._flush_seconds, self._lease / 3) if self._rows else self._lease / 3
+            timeout = min(FLUSH_SECONDS, self._lease / 3) if self._rows else self._lease / 3
             self._changed.wait_for(
                 lambda: (
                     self._stopping or self._asked > self._served or self._rows >= self._flush_rows

@@ -38,21 +38,15 @@ def insert_sweep(
     *,
     submitted_by: str,
     filters: Mapping[str, Any] | None = None,
-    job_id: str | None = None,
 ) -> int:
     """Note a submission; the suite may still be unknown here."""
     found = connection.scalar(
         text(
-            "INSERT INTO sweeps (suite_id, suite, job_id, submitted_by, filters) VALUES ("
-            "(SELECT id FROM suites WHERE name = :suite), :suite, :job, :by, "
+            "INSERT INTO sweeps (suite_id, suite, submitted_by, filters) VALUES ("
+            "(SELECT id FROM suites WHERE name = :suite), :suite, :by, "
             "CAST(:filters AS jsonb)) RETURNING id"
         ),
-        {
-            "suite": suite,
-            "job": job_id,
-            "by": submitted_by,
-            "filters": json.dumps(dict(filters or {})),
-        },
+        {"suite": suite, "by": submitted_by, "filters": json.dumps(dict(filters or {}))},
     )
     assert isinstance(found, int)
     return found

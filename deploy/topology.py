@@ -112,7 +112,7 @@ class Topology:
                 path.mkdir(parents=True)
             _give(path, user)
         _give(own, user)
-        ports = dict(zip(container_ports(service), _free_ports(address), strict=False))
+        ports = dict(zip(container_ports(service), _free_ports(), strict=False))
         return Place(name, service, address, ports, paths, own, user)
 
     def _copied(self, source: Path, folder: Path) -> Path:
@@ -367,8 +367,8 @@ class Topology:
                     yield int(entry.name)
 
 
-def _free_ports(address: str) -> Iterator[int]:
-    """Ports nobody listens on, at this address nor at all of them."""
+def _free_ports() -> Iterator[int]:
+    """Ports that nobody listens on, at any address."""
     candidates = list(FREE_PORTS)
     random.SystemRandom().shuffle(candidates)
     for port in candidates:

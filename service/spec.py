@@ -6,11 +6,12 @@ import hashlib
 import json
 import math
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
 Kind = Literal["capacity", "speed", "grok"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 Operation = Literal["+", "-", "*", "/"]
 Split = Literal["random", "sequential", "alternating"]
 Positions = Literal["rope", "none", "learned"]

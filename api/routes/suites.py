@@ -192,7 +192,7 @@ async def get_forecasts(
 
     def read() -> list[ForecastRow]:
         with database.reading() as connection:
-            return list_forecasts(connection, suite_id=read_suite(connection, suite).id)
+            return list_forecasts(connection, read_suite(connection, suite).id)
 
     items = await anyio.to_thread.run_sync(read)
     if wants_csv(request, query):

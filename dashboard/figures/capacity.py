@@ -5,6 +5,7 @@ from __future__ import annotations
 from dashboard.figures.caption import Meta, Note, Reading, bits_text, setting_text
 from dashboard.figures.theme import (
     COLOURS,
+    ROOM_BELOW,
     Figure,
     Trace,
     figure,
@@ -37,7 +38,7 @@ def capacity_curves_figure(answer: CapacityAnswer) -> Figure:
         _meta(answer, "Memorised bits against dataset complexity", curves_summary(answer)),
         xaxis=log_axis("dataset complexity n · log₂V (bits)", low, high),
         yaxis=log_axis("total memorisation M<sub>T</sub> (bits)", b_low, min(b_high, high)),
-        margin={"l": 64, "r": 20, "t": 12, "b": 116},
+        margin=ROOM_BELOW,
     )
     return figure(data, frame)
 
@@ -136,7 +137,7 @@ def capacity_fit_figure(answer: CapacityAnswer) -> Figure:
         _meta(answer, "Capacity against parameter count", fit_summary(answer)),
         xaxis=linear_axis("parameters P", rangemode="tozero", tickformat="~s"),
         yaxis=linear_axis("capacity (bits)", rangemode="tozero", tickformat="~s"),
-        margin={"l": 64, "r": 20, "t": 12, "b": 116},
+        margin=ROOM_BELOW,
     )
     return figure(data, frame)
 

@@ -9,6 +9,7 @@ from dashboard.figures.caption import Meta, Note
 from dashboard.figures.theme import (
     COLOURS,
     CREST,
+    ROOM_BELOW,
     Figure,
     Trace,
     figure,
@@ -63,7 +64,7 @@ def curves_figure(curves: Sequence[RunCurve], shown: Shown | None = None) -> Fig
         xaxis=epochs | {"domain": split},
         yaxis=accuracy | {"title": _title("training accuracy (online)")},
         shapes=[_guide("x domain", "y"), *([_guide("x2 domain", "y2")] if validated else [])],
-        margin={"l": 64, "r": 20, "t": 12, "b": 116},
+        margin=ROOM_BELOW,
         showlegend=len(curves) <= 12,
     )
     if validated:

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from dashboard.figures.caption import Meta, Note, Reading, bits_text, setting_text
 from dashboard.figures.theme import (
     COLOURS,
+    ROOM_BELOW,
     Figure,
     Trace,
+    band,
     figure,
     layout,
     linear_axis,
@@ -54,7 +56,7 @@ def memorisation_capacity_figure(answer: LawAnswer) -> Figure:
         ),
         xaxis=log_axis("inverse capacity 1 / (C·P) (1/bits)", low, high),
         yaxis=_time_axis(answer),
-        margin={"l": 64, "r": 20, "t": 12, "b": 116},
+        margin=ROOM_BELOW,
     )
     return figure(data, frame)
 
@@ -82,21 +84,8 @@ def memorisation_fraction_figure(answer: LawAnswer) -> Figure:
         ),
         xaxis=linear_axis("capacity fraction f = K<sub>mem</sub> / (C·P)", range=[0, largest]),
         yaxis=_time_axis(answer),
-        shapes=[
-            {
-                "type": "rect",
-                "xref": "x",
-                "yref": "paper",
-                "x0": answer.window[0],
-                "x1": min(answer.window[1], largest),
-                "y0": 0,
-                "y1": 1,
-                "fillcolor": COLOURS["immediate"],
-                "line": {"width": 0},
-                "layer": "below",
-            }
-        ],
-        margin={"l": 64, "r": 20, "t": 12, "b": 116},
+        shapes=[band(answer.window[0], min(answer.window[1], largest), COLOURS["immediate"])],
+        margin=ROOM_BELOW,
     )
     return figure(data, frame)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import statistics
 from collections.abc import Sequence
 from typing import TypedDict
 
@@ -230,11 +230,15 @@ def _arms(
     }
 
 
+def _residuals(answer: TestsAnswer) -> list[float]:
+    return [c.residual for c in answer.cells if c.residual is not None]
+
+
 def _summary(answer: TestsAnswer) -> str:
-    residuals = sorted(c.residual for c in answer.cells if c.residual is not None)
+    residuals = _residuals(answer)
     if not residuals:
         return "No cell has both a crossing and an onset yet."
-    median = residuals[len(residuals) // 2]
+    median = statistics.median(residuals)
     return (
         f"{count(answer.n, 'cell')} of {answer.n_total} have both a crossing and an onset; "
         f"the median residual is {dex(median)}, a factor of {10**median:.2f}."
@@ -242,14 +246,11 @@ def _summary(answer: TestsAnswer) -> str:
 
 
 def _readings(answer: TestsAnswer) -> list[Reading]:
-    residuals = [c.residual for c in answer.cells if c.residual is not None]
+    residuals = _residuals(answer)
     if not residuals:
         return []
-    mean = math.fsum(residuals) / len(residuals)
-    spread = math.sqrt(math.fsum((r - mean) ** 2 for r in residuals) / max(len(residuals) - 1, 1))
-    ordered = sorted(residuals)
-    middle = len(ordered) // 2
-    median = ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+    median = statistics.median(residuals)
+    spread = statistics.stdev(residuals) if len(residuals) > 1 else None
     return [
         {
             "term": "median residual",
@@ -259,7 +260,7 @@ def _readings(answer: TestsAnswer) -> list[Reading]:
         },
         {
             "term": "spread over cells",
-            "value": f"{spread:.3f} dex" if len(residuals) > 1 else "–",
+            "value": "–" if spread is None else f"{spread:.3f} dex",
             "detail": "standard deviation of the residual; ≤ 0.065 strong, ≤ 0.11 moderate",
             "role": "ink",
         },

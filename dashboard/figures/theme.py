@@ -24,7 +24,11 @@ SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "pentagon
 # Ticks inside a decade, for axes over at most so many decades.
 _STEPS = ((1.3, (1, 1.5, 2, 3, 5, 7)), (3, (1, 2, 5)), (5, (1, 3)), (math.inf, (1,)))
 _SMALL = 1e-3
+_WIDTH_TICKS = 5
 WEBGL_POINTS = 1500
+
+# For a legend of several lines, or a colour bar, below the axis.
+ROOM_BELOW: Mapping[str, int] = {"l": 64, "r": 20, "t": 12, "b": 116}
 
 
 def series_look(index: int) -> tuple[str, str]:
@@ -156,12 +160,12 @@ def width_colour(widths: Sequence[int], *, bar: bool, all_widths: Sequence[int])
     return marker
 
 
-def _width_ticks(widths: Sequence[int], most: int = 5) -> list[int]:
+def _width_ticks(widths: Sequence[int]) -> list[int]:
     """Up to five of the widths, about evenly spread in log2."""
-    if len(widths) <= most:
+    if len(widths) <= _WIDTH_TICKS:
         return list(widths)
     low, high = math.log2(widths[0]), math.log2(widths[-1])
-    wanted = [low + (high - low) * i / (most - 1) for i in range(most)]
+    wanted = [low + (high - low) * i / (_WIDTH_TICKS - 1) for i in range(_WIDTH_TICKS)]
     return sorted({_nearest(widths, at) for at in wanted})
 
 
@@ -174,7 +178,7 @@ def trace_type(points: int) -> str:
     return "scattergl" if points > WEBGL_POINTS else "scatter"
 
 
-def vertical(x: float, colour: str, dash: str, width: float = 1.5) -> dict[str, Any]:
+def vertical(x: float, colour: str, dash: str) -> dict[str, Any]:
     """A line over the whole height at x."""
     return {
         "type": "line",
@@ -184,7 +188,7 @@ def vertical(x: float, colour: str, dash: str, width: float = 1.5) -> dict[str, 
         "x1": x,
         "y0": 0,
         "y1": 1,
-        "line": {"color": colour, "width": width, "dash": dash},
+        "line": {"color": colour, "width": 1.5, "dash": dash},
         "layer": "above",
     }
 

@@ -6,9 +6,8 @@ import { set } from "./address.js";
 let serial = 0;
 const fresh = (name) => `${name}-${(serial += 1)}`;
 
-export function field(label, control, { hint } = {}) {
-  return el("div", { class: "field" },
-    el("label", { for: control.id }, label), control, hint && el("small", {}, hint));
+export function field(label, control) {
+  return el("div", { class: "field" }, el("label", { for: control.id }, label), control);
 }
 
 export function select(label, name, options, value, { onChange } = {}) {
@@ -42,7 +41,7 @@ export function chips(label, name, options, value, config) {
 }
 
 // The ladder of thresholds whose first passages are stored with every run.
-export const LADDER = [
+const LADDER = [
   ...Array.from({ length: 49 }, (_, i) => (50 + i) / 100),
   ...Array.from({ length: 10 }, (_, i) => (990 + i) / 1000),
 ];

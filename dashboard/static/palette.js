@@ -3,9 +3,7 @@
 const palette = await (await fetch(new URL("palette.json", import.meta.url))).json();
 const toDark = new Map(Object.entries(palette.light).map(([name, colour]) => [colour, palette.dark[name]]));
 
-export const theme = () => document.documentElement.dataset.theme;
-
-export const colour = (name) => palette[theme()][name] ?? palette[theme()].ink;
+const theme = () => document.documentElement.dataset.theme;
 
 export function themed(part) {
   if (theme() === "light") return part;

@@ -23,7 +23,7 @@ export function chosen(all, query) {
     ?? all[0];
 }
 
-export const AXIS_NAMES = {
+const AXIS_NAMES = {
   lr: "Learning rate", weight_decay: "Weight decay", init_scale: "Initialisation scale",
   train_fraction: "Training fraction", batch_size: "Batch size", operation: "Operation",
 };

@@ -48,7 +48,7 @@ GROUP BY r.reason ORDER BY runs DESC, r.reason
 
 PROGRESS = """
 SELECT count(*) FILTER (WHERE r.state IN ('pending', 'running', 'stale')) AS open,
-    count(*) AS runs, coalesce(sum(r.last_epoch), 0) AS epochs,
+    coalesce(sum(r.last_epoch), 0) AS epochs,
     count(*) FILTER (WHERE r.closed_at > now() - make_interval(secs => :window)) AS closed,
     extract(epoch FROM now() - greatest(now() - make_interval(secs => :window), (
         SELECT min(a.started_at) FROM attempts a JOIN suite_runs l ON l.run_id = a.run_id
@@ -74,8 +74,6 @@ class Failure:
 class Progress:
     """The suite's own runs; rates are over the last ten minutes."""
 
-    runs: int
-    open: int
     epochs: int  # recorded so far, by closed and open runs
     runs_per_minute: float | None  # None: no run closed lately
     seconds_left: float | None  # None: unknown; 0: nothing is open
@@ -103,13 +101,12 @@ def failures(connection: Connection, suite_id: int) -> list[Failure]:
     return [Failure(row.reason, row.runs, row.example) for row in rows]
 
 
-def progress(
-    connection: Connection, suite_id: int, *, window_seconds: float = THROUGHPUT_SECONDS
-) -> Progress:
-    """How fast runs close (since the sweep began, at most the window) and the time left."""
-    row = connection.execute(text(PROGRESS), {"suite": suite_id, "window": window_seconds}).one()
+def progress(connection: Connection, suite_id: int) -> Progress:
+    """How fast runs close (since the sweep began, at most ten minutes) and the time left."""
+    values = {"suite": suite_id, "window": THROUGHPUT_SECONDS}
+    row = connection.execute(text(PROGRESS), values).one()
     rate = None
     if row.closed and row.seconds:
         rate = 60 * row.closed / max(float(row.seconds), 1.0)
     left = 0.0 if row.open == 0 else None if rate is None else 60 * row.open / rate
-    return Progress(row.runs, row.open, int(row.epochs), rate, left)
+    return Progress(int(row.epochs), rate, left)

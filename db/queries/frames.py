@@ -32,21 +32,17 @@ CLOCK_COLUMNS: dict[Clock, tuple[str, str, str, str]] = {
 
 SUMMARY_TYPES = {
     "run_id": "int",
-    "key": "text",
     "inherited": "bool",
     "state": "text",
     "reason": "text",
-    "stopped_by": "text",
     "last_epoch": "int",
-    "steps_per_epoch": "int",
     "bits": "float",
     "engine": "text",
     "device": "text",
 }
 
 FRAME = """
-SELECT r.id, r.key, sr.inherited, r.state, r.reason, r.stopped_by, r.last_epoch,
-    (r.n_train + r.batch_size - 1) / r.batch_size, r.bits, r.engine, r.device,
+SELECT r.id, sr.inherited, r.state, r.reason, r.last_epoch, r.bits, r.engine, r.device,
     {columns} {passages}
 FROM suite_runs sr JOIN runs r ON r.id = sr.run_id {lookups}
 WHERE sr.suite_id = %(suite)s AND r.kind = %(kind)s {conditions}

@@ -103,9 +103,7 @@ def list_runs(
     return Page(runs, _cursor(runs[-1], sort, descending) if more else None)
 
 
-def count_runs(
-    connection: Connection, *, suite_id: int | None = None, filters: Filters | None = None
-) -> int:
+def count_runs(connection: Connection, *, suite_id: int | None, filters: Filters | None) -> int:
     """How many runs a list with these filters has in all."""
     conditions, parameters = where(filters)
     membership = "true" if suite_id is None else MEMBER

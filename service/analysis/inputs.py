@@ -128,11 +128,6 @@ class FirstPassages:
         """The runs selected by a mask, with the same conventions."""
         return replace(self, **_masked(self, keep, _PASSAGE_COLUMNS))
 
-    def up_to_width(self, width: int) -> FirstPassages:
-        """Only widths d ≤ `width` (the paper's central analysis uses 256)."""
-        kept = self.where(self.width <= width)
-        return replace(kept, missing={w: m for w, m in self.missing.items() if w <= width})
-
     def in_steps(self) -> FirstPassages:
         """The same passages counted in optimiser steps."""
         if self.units == "steps":
@@ -187,11 +182,6 @@ class GrokRuns:
     def where(self, keep: BoolArray) -> GrokRuns:
         """The runs selected by a mask, with the same conventions."""
         return replace(self, **_masked(self, keep, _GROK_COLUMNS))
-
-    def up_to_width(self, width: int) -> GrokRuns:
-        """Only widths d ≤ `width` (the paper's central analysis uses 256)."""
-        kept = self.where(self.width <= width)
-        return replace(kept, missing={w: m for w, m in self.missing.items() if w <= width})
 
     def first_seeds(self, count: int) -> GrokRuns:
         """Only the `count` smallest seeds, to compare unequal cells; a width has those it has."""

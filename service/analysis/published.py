@@ -49,11 +49,6 @@ def _published() -> dict[str, Any]:
     return loaded
 
 
-def published_suites() -> tuple[str, ...]:
-    """Suites of which the paper prints a table."""
-    return tuple(dict.fromkeys(t["suite"] for t in _published()["tables"]))
-
-
 def _tables(suite: str, kind: Literal["pooled", "within"]) -> list[dict[str, Any]]:
     return [t for t in _published()["tables"] if t["suite"] == suite and t["kind"] == kind]
 

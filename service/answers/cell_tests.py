@@ -19,12 +19,11 @@ from service.analysis.onset import Onset
 from service.analysis.robustness import AxisTrend
 from service.analysis.seeds_apart import SeedsApart
 from service.analysis.within_setting import WithinSetting
+from service.answers.asking import asked_runs
 from service.answers.cell import Cell, cells, plain, swept_axes
 from service.answers.inputs import first_passages, grok_runs
 from service.answers.making import ByKind, Clock, Method, Setting, Thresholds, Units, finite
 from service.answers.question import Convention, Question, put
-from service.answers.reading import primes_of, read_runs
-from service.answers.refusals import Unknown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,17 +158,7 @@ class TestsAnswer:
 def cell_tests(connection: Connection, question: Question) -> TestsAnswer:
     """All cells of the suite asked about (or of one prime or setting) and the tests on them."""
     suite, convention = put(connection, question)
-    runs = read_runs(
-        connection,
-        suite,
-        clock=convention.clock,
-        thresholds=convention.thresholds,
-        prime=question.prime,
-        max_width=convention.max_width,
-    )
-    if not len(runs):
-        there = primes_of(connection, suite.id)
-        raise Unknown("prime", question.prime, there, f"{suite.name} has no such runs")
+    runs = asked_runs(connection, suite, convention, question.prime)
     analysed = [
         _analysed(cell, convention) for cell in cells(runs, question.filters, convention.labels)
     ]

@@ -11,9 +11,11 @@ from pydantic import Field
 from sqlalchemy import Connection
 
 from db.queries.coverage import coverage_frame, failures, progress
+from db.schema import RUN_STATES
 from service.answers.cell import SETTING_COLUMNS, plain
 from service.answers.making import Setting
 from service.answers.reading import SuiteRecord
+from service.spec import KINDS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,9 +67,6 @@ class CoverageAnswer:
     seconds_left: Annotated[float | None, Field(description="null: no run closed lately")]
 
 
-STATES = ("pending", "running", "stale", "done", "failed")
-
-
 def coverage(connection: Connection, suite: SuiteRecord) -> CoverageAnswer:
     """Where a suite stands now."""
     counted = coverage_frame(connection, suite.id, ("prime", "width", *SETTING_COLUMNS))
@@ -78,9 +77,7 @@ def coverage(connection: Connection, suite: SuiteRecord) -> CoverageAnswer:
         suite=suite.name,
         revision=suite.revision,
         states=_counts(frame),
-        kinds={
-            kind: _counts(frame[frame["kind"] == kind]) for kind in ("capacity", "speed", "grok")
-        },
+        kinds={kind: _counts(frame[frame["kind"] == kind]) for kind in KINDS},
         inherited=int(counted.loc[counted["inherited"], "runs"].sum()),
         cells=tuple(_cell(row, swept) for row in frame.to_dict("records")),
         failures=tuple(
@@ -101,7 +98,7 @@ def _varies(frame: pd.DataFrame, name: str) -> bool:
 
 
 def _counts(frame: pd.DataFrame) -> StateCounts:
-    return StateCounts(**{state: int(frame[state].sum()) for state in STATES})
+    return StateCounts(**{state: int(frame[state].sum()) for state in RUN_STATES})
 
 
 def _cell(row: Mapping[Hashable, Any], swept: list[str]) -> CellCoverage:
@@ -110,7 +107,7 @@ def _cell(row: Mapping[Hashable, Any], swept: list[str]) -> CellCoverage:
         prime=row["prime"],
         width=row["width"],
         setting={name: plain(row[name]) for name in swept},
-        states=StateCounts(**{state: row[state] for state in STATES}),
+        states=StateCounts(**{state: row[state] for state in RUN_STATES}),
         censored=row["censored"],
         diverged=row["diverged"],
     )

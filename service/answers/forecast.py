@@ -17,14 +17,13 @@ from service.analysis.forecast import Forecast, PrimeEvidence, PrimeForecast, pr
 from service.analysis.forecast import forecast as fit_forecast
 from service.analysis.forecast_score import ForecastScore, score_forecast
 from service.analysis.speed_curve import kaplan_meier_curve, mean_over_reached
-from service.answers.asking import Asked
+from service.answers.asking import Asked, asked_runs
 from service.answers.bits import bits_per_parameter
 from service.answers.cell import Cell, cells, refuse_several
 from service.answers.crossing import crossing, crossing_of
 from service.answers.inputs import closed, first_passages, grok_runs
 from service.answers.making import BitsPerParameter, Setting, Thresholds
 from service.answers.question import Convention, Question, put
-from service.answers.reading import read_runs
 from service.answers.refusals import NotEnough, Refusal, Unknown
 from service.spec import ModularData
 
@@ -68,15 +67,7 @@ def forecast(
     _check_primes("fit", fit)
     _check_primes("predict", predict)
     suite, convention = put(connection, question)
-    runs = read_runs(
-        connection,
-        suite,
-        clock=convention.clock,
-        thresholds=convention.thresholds,
-        max_width=convention.max_width,
-    )
-    if not len(runs):
-        raise NotEnough("suite", suite.name, "a suite with runs", f"{suite.name} has no runs")
+    runs = asked_runs(connection, suite, convention, None)
     found = list(cells(runs, question.filters, convention.labels))
     refuse_several(found, one_per_prime=True)
     there = {cell.prime: cell for cell in found}

@@ -15,7 +15,7 @@ from service.answers.refusals import Refusal
 
 def diverged(runs: pd.DataFrame) -> pd.Series[bool]:
     """Failed by a non-finite loss: counts as never reached, and is shown apart."""
-    return (runs["state"] == "failed") & runs["reason"].fillna("").str.startswith("diverged")
+    return (runs["state"] == "failed") & (runs["reason"] == "diverged")
 
 
 def closed(runs: pd.DataFrame) -> tuple[pd.DataFrame, dict[int, int]]:

@@ -18,6 +18,7 @@ from service.analysis.law import (
     memorisation_law,
 )
 from service.analysis.speed_curve import SpeedCurve, kaplan_meier_curve, mean_over_reached
+from service.answers.asking import asked_runs
 from service.answers.bits import bits_per_parameter
 from service.answers.cell import Cell, cells, refuse_several
 from service.answers.inputs import first_passages, grok_runs
@@ -31,8 +32,7 @@ from service.answers.making import (
     finite,
 )
 from service.answers.question import Question, put
-from service.answers.reading import primes_of, read_runs
-from service.answers.refusals import NotEnough, Unknown
+from service.answers.refusals import NotEnough
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,17 +119,7 @@ def law(
 ) -> LawAnswer:
     """The laws of the setting asked about, over all its primes or the one named."""
     suite, convention = put(connection, question)
-    runs = read_runs(
-        connection,
-        suite,
-        clock=convention.clock,
-        thresholds=convention.thresholds,
-        prime=question.prime,
-        max_width=convention.max_width,
-    )
-    if not len(runs):
-        there = primes_of(connection, suite.id)
-        raise Unknown("prime", question.prime, there, f"{suite.name} has no such runs")
+    runs = asked_runs(connection, suite, convention, question.prime)
     found = list(cells(runs, question.filters, convention.labels))
     refuse_several(found, one_per_prime=True)
     c_model = bits_per_parameter(

@@ -9,10 +9,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from service.analysis.inputs import Method as Method
+from service.analysis.inputs import Units as Units
+
 Clock = Literal["online", "eval"]
 Labels = Literal["random", "shuffled"]
-Method = Literal["paper", "robust"]
-Units = Literal["epochs", "steps"]
 SettingValue = bool | int | float | str | None
 Setting = Mapping[str, SettingValue]
 

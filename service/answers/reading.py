@@ -122,7 +122,6 @@ def read_runs(
     clock: Clock = "online",
     thresholds: Thresholds | None = None,
     prime: int | None = None,
-    max_width: int | None = None,
 ) -> pd.DataFrame:
     """The suite's speed and grok runs (inherited ones too), one row each: its spec's columns,
     state, last epoch, and first passages t_mem, t_gen, e_train, e_val in epochs (NaN: none)."""
@@ -134,14 +133,13 @@ def read_runs(
         "e_val": Passage("val", asked.e_val),
         "t_gen": Passage("val", asked.t_gen),
     }
-    runs = pd.concat(
+    return pd.concat(
         [
             runs_frame(connection, suite.id, "speed", speed, filters),
             runs_frame(connection, suite.id, "grok", grok, filters),
         ],
         ignore_index=True,
     )
-    return runs if max_width is None else runs[runs["width"] <= max_width]
 
 
 def read_capacity(connection: Connection, suite: SuiteRecord) -> pd.DataFrame:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 from sqlalchemy import Connection
 
+from service.analysis.delay import Regime
 from service.analysis.delay import regimes as find_regimes
 from service.answers.asking import Asked, ask
 from service.answers.inputs import grok_runs
 from service.answers.making import Answer
 from service.answers.question import Question
-
-RegimeName = Literal["under_capacity", "memorised_only", "immediate", "grokking", "mixed"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +22,7 @@ class RegimePoint:
 
     width: int
     params: int
-    regime: Annotated[RegimeName, Field(description="mixed: no regime has most seeds")]
+    regime: Annotated[Regime, Field(description="mixed: no regime has most seeds")]
     under_capacity: int
     memorised_only: int
     immediate: int

@@ -11,10 +11,12 @@ from pydantic import Field
 from sqlalchemy import Connection
 
 from db.queries.coverage import coverage_frame
+from db.schema import RUN_STATES
 from service.answers.cell import SETTING_COLUMNS, plain, sortable, swept_axes
-from service.answers.coverage import STATES, StateCounts
+from service.answers.coverage import StateCounts
 from service.answers.making import SettingValue
 from service.answers.reading import SuiteRecord
+from service.spec import KINDS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,11 +62,8 @@ def suite_summary(connection: Connection, suite: SuiteRecord, default_suite: str
         primes=tuple(sorted({int(p) for p in compared["prime"]})),
         axes=axis_values(shape),
         labels=tuple(sorted({str(task) for task in shape.loc[shape["kind"] == "speed", "task"]})),
-        kinds={
-            kind: int(shape.loc[shape["kind"] == kind, "runs"].sum())
-            for kind in ("capacity", "speed", "grok")
-        },
-        states=StateCounts(**{state: int(own[state].sum()) for state in STATES}),
+        kinds={kind: int(shape.loc[shape["kind"] == kind, "runs"].sum()) for kind in KINDS},
+        states=StateCounts(**{state: int(own[state].sum()) for state in RUN_STATES}),
         inherited=int(shape.loc[shape["inherited"], "runs"].sum()),
         analysis=suite.analysis,
         recorded=suite.recorded,

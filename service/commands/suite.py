@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from service.spec import KINDS
 from service.suites import Member, Suite, load_suite, shipped_suites
 
 app = typer.Typer(
@@ -37,10 +38,10 @@ def list_suites(as_json: Json = False) -> None:
             )
         )
         return
-    table = Table("suite", "capacity", "speed", "grok", "about", box=None)
+    table = Table("suite", *KINDS, "about", box=None)
     for suite in suites:
         counts = suite.counts()
-        numbers = (f"{counts[kind]:,}" for kind in ("capacity", "speed", "grok"))
+        numbers = (f"{counts[kind]:,}" for kind in KINDS)
         table.add_row(suite.name, *numbers, suite.file.description)
     Console().print(table)
 
@@ -108,7 +109,7 @@ def _print(suite: Suite, shown: dict[str, Any]) -> None:
     console = Console(highlight=False)
     counts, cost = shown["runs"], shown["cost"]
     console.print(f"[bold]{suite.name}[/]  {shown['description']}")
-    kinds = ", ".join(f"{counts[kind]:,} {kind}" for kind in ("capacity", "speed", "grok"))
+    kinds = ", ".join(f"{counts[kind]:,} {kind}" for kind in KINDS)
     console.print(f"runs: {sum(counts.values()):,} ({kinds}) in {shown['cells']} cells")
     if suite.axes:
         console.print(f"swept: {', '.join(suite.axes)}")

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from service.errors import InputError
 from service.settings import Settings, get_settings
-from service.spec import Kind
+from service.spec import KINDS, Kind
 from service.suites import load_suite
 from service.sweep.interruption import terminated_as_interrupt
 
@@ -114,7 +114,7 @@ def sweep(
 
 def checked_kinds(kinds: list[str] | None) -> list[Kind]:
     """The kinds named on the command line; others than the three are refused."""
-    known: dict[str, Kind] = {"capacity": "capacity", "speed": "speed", "grok": "grok"}
+    known: dict[str, Kind] = {kind: kind for kind in KINDS}
     for kind in kinds or ():
         if kind not in known:
             raise InputError(f"--kind = {kind!r} is not accepted; accepted: {', '.join(known)}")
@@ -295,6 +295,8 @@ def print_suites(answers: list[CoverageAnswer], console: Console) -> None:
 
 def print_cells(answer: CoverageAnswer, console: Console) -> None:
     """One line a cell and kind; `done 57/60` counts its widths and seeds."""
+    from db.schema import RUN_STATES
+
     cells: dict[tuple[str, int, str], dict[str, int]] = {}
     for part in answer.cells:
         setting = ", ".join(f"{name} {value}" for name, value in part.setting.items())
@@ -304,8 +306,7 @@ def print_cells(answer: CoverageAnswer, console: Console) -> None:
             sums[name] = sums.get(name, 0) + count
     table = Table("kind", "prime", "setting", "done", "running", "stale", "failed", "censored")
     for (kind, prime, setting), sums in cells.items():
-        states = ("pending", "running", "stale", "done", "failed")
-        total = sum(sums[state] for state in states)
+        total = sum(sums[state] for state in RUN_STATES)
         shown = [str(sums[name] or "") for name in ("running", "stale", "failed", "censored")]
         table.add_row(kind, str(prime), setting, f"{sums['done']}/{total}", *shown)
     console.print(table)

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from service.errors import SuiteError
-from service.spec import SPEC_VERSION, Kind, RunSpec
+from service.spec import KINDS, SPEC_VERSION, Kind, RunSpec
 from service.suites.document import MAX_BYTES, Document, parse
 from service.suites.expansion import Expansion, LeftOut, Member, expand
 from service.suites.schema import Analysis, SuiteFile
@@ -59,7 +59,7 @@ class Suite:
 
     def counts(self) -> dict[Kind, int]:
         """Number of distinct runs by kind."""
-        counts: dict[Kind, int] = {"capacity": 0, "speed": 0, "grok": 0}
+        counts: dict[Kind, int] = dict.fromkeys(KINDS, 0)
         for spec in self._by_key.values():
             counts[spec.kind] += 1
         return counts

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from service.spec import MAX_EPOCHS, MAX_WIDTH, Kind, Positions
+from service.spec import KINDS, MAX_EPOCHS, MAX_WIDTH, Kind, Positions
 from service.suites.meaning import refuse_meaningless
 from service.suites.values import (
     Axes,
@@ -82,7 +82,7 @@ class Inheritance(Strict):
     suite: str
     primes: Numbers | None = None
     settings: Setting = Setting()
-    kinds: tuple[Kind, ...] = ("capacity", "speed", "grok")
+    kinds: tuple[Kind, ...] = KINDS
 
     @field_validator("kinds", mode="before")
     @classmethod

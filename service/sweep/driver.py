@@ -135,7 +135,6 @@ class Sweep:
         self.report.bundles += len(bundles)
         self.report.retried += outcomes.retried
         self.report.training_seconds += outcomes.training_seconds
-        self.report.bundle_seconds += outcomes.bundle_seconds
         lasting(lambda: abandon(self.engine, self.name))
         if outcomes.refused:
             raise SweepError("; ".join(sorted(outcomes.refused)))

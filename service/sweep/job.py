@@ -60,7 +60,6 @@ class SweepReport:
     bundles: int = 0
     retried: int = 0
     training_seconds: float = 0.0
-    bundle_seconds: float = 0.0
 
 
 def prepare(suite: Suite, engine: Engine, options: SweepOptions) -> Job:

@@ -37,13 +37,11 @@ class Outcomes(tune.Callback):
     refused: set[str] = field(default_factory=set)
     retried: int = 0
     training_seconds: float = 0.0
-    bundle_seconds: float = 0.0
 
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
         self.training_seconds += result.get("training_seconds", 0.0)
-        self.bundle_seconds += result.get("time_this_iter_s", 0.0)
         if result.get("refused"):
             self.refused.add(result["refused"])
 

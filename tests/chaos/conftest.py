@@ -36,5 +36,5 @@ def reference(new_trial: Callable[[], AbstractContextManager[Trial]]) -> Results
     """What the suite says when nobody breaks anything."""
     with new_trial() as calm:
         calm.end()
-        assert calm.scalar("SELECT max(attempt) FROM runs") == 1
+        assert calm.database.scalar("SELECT max(attempt) FROM runs") == 1
         return results(calm.database)

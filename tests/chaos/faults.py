@@ -143,7 +143,8 @@ def kill_in_flush(trial: Trial, rng: random.Random) -> Hit | None:
     def caught() -> list[Held]:
         held = trial.held()
         # With all of them stuck, whichever is killed is killed there.
-        return held if len({one.pid for one in held}) <= trial.scalar(BLOCKED_COPIES) else []
+        blocked = trial.database.scalar(BLOCKED_COPIES)
+        return held if len({one.pid for one in held}) <= blocked else []
 
     return kill_under(trial, "LOCK TABLE curve IN SHARE MODE", caught, rng)
 
@@ -152,7 +153,8 @@ def kill_in_closing(trial: Trial, rng: random.Random) -> Hit | None:
     """After the run's summary was written and before its attempt is ended and committed."""
 
     def caught() -> list[Held]:
-        named = re.search(r"WHERE run_id = (\d+) AND", trial.scalar(BLOCKED_CLOSINGS) or "")
+        closing = trial.database.scalar(BLOCKED_CLOSINGS) or ""
+        named = re.search(r"WHERE run_id = (\d+) AND", closing)
         return [one for one in trial.held() if named and one.run == int(named[1])]
 
     return kill_under(trial, LOCK_ATTEMPTS, caught, rng)

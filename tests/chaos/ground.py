@@ -11,7 +11,6 @@ import pwd
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -22,7 +21,7 @@ from pathlib import Path
 import httpx
 import psutil
 from chaos.leftovers import Footprint, with_variable
-from fixtures.commands import Commands, wait_until
+from fixtures.commands import Commands, free_ports, wait_until
 from fixtures.database import Server
 from sqlalchemy import create_engine
 
@@ -228,17 +227,6 @@ def _kill_group(node: subprocess.Popen[str]) -> None:
         except (psutil.NoSuchProcess, ProcessLookupError):
             continue
     node.wait()
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of the loopback that nobody listens on."""
-    listeners = [socket.socket() for _ in range(count)]
-    for listener in listeners:
-        listener.bind(("127.0.0.1", 0))
-    ports = [listener.getsockname()[1] for listener in listeners]
-    for listener in listeners:
-        listener.close()
-    return ports
 
 
 class Ground:

@@ -161,15 +161,11 @@ def _check_database(database: Database) -> None:
     assert report.findings == []
     assert report.expired == 0
 
-    def scalar(query: str) -> Any:
-        with database.engine.connect() as connection:
-            return connection.scalar(text(query))
-
-    assert scalar("SELECT count(*) FROM runs WHERE lease_until IS NOT NULL") == 0
-    assert scalar("SELECT count(*) FROM attempts WHERE ended_at IS NULL") == 0
+    assert database.scalar("SELECT count(*) FROM runs WHERE lease_until IS NOT NULL") == 0
+    assert database.scalar("SELECT count(*) FROM attempts WHERE ended_at IS NULL") == 0
     # Backends notice a little later that their clients have gone.
-    wait_until(lambda: scalar(WRITERS) == 0, 60)
-    wait_until(lambda: scalar(TEMPORARY) == 0, 60)
+    wait_until(lambda: database.scalar(WRITERS) == 0, 60)
+    wait_until(lambda: database.scalar(TEMPORARY) == 0, 60)
 
 
 def check_repeats(database: Database) -> float:

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
-from chaos.ground import free_ports
 from chaos.trial import PRIME, Trial
-from fixtures.commands import wait_until
+from fixtures.commands import free_ports, wait_until
 
 from api.cache import HOLD_SECONDS
 

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from chaos.ground import TABLESPACE, TEMPLATE, Ground
 from chaos.leftovers import with_variable
@@ -153,18 +152,14 @@ class Trial:
         found = [Held(row.id, row.attempt, row.owner, row.key, row.last_epoch) for row in rows]
         return [held for held in found if is_alive(held.pid)]
 
-    def scalar(self, query: str) -> Any:
-        with self.database.engine.connect() as connection:
-            return connection.scalar(text(query))
-
     def open_runs(self) -> int:
         """Runs not closed; registered ones only."""
-        count: int = self.scalar(OPEN)
+        count: int = self.database.scalar(OPEN)
         return count
 
     def begun(self) -> bool:
         """Whether the suite is registered."""
-        return bool(self.scalar("SELECT count(*) FROM runs"))
+        return bool(self.database.scalar("SELECT count(*) FROM runs"))
 
     def end(self, seconds: float = 600.0) -> None:
         """Sweep until every run is closed, whatever has become of the drivers."""

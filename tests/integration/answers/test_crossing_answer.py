@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -15,15 +14,6 @@ from service.answers.question import Question
 from service.answers.reading import reading
 from service.answers.refusals import Ambiguous, Refusal, Unknown
 from service.answers.speeds import speeds
-
-
-@pytest.fixture(scope="module")
-def connection(shared_seeded: Database) -> Iterator[Connection]:
-    engine = shared_seeded.reader()
-    with reading(engine) as opened:
-        yield opened
-    engine.dispose()
-
 
 ASKED = Question(prime=29, suite="tiny")
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from fixtures.database import Database
 from fixtures.seeded import BITS
 from sqlalchemy import Connection
 
@@ -17,21 +14,12 @@ from service.answers.delay import delay
 from service.answers.law import law
 from service.answers.onset import onset
 from service.answers.question import Question
-from service.answers.reading import read_runs, read_suite, reading
+from service.answers.reading import read_runs, read_suite
 from service.answers.reference import find_reference, suite_reference
 from service.answers.refusals import Ambiguous, NotEnough, Unknown
 from service.answers.regimes import regimes
 from service.answers.runs import list_runs, run_detail
 from service.answers.suites import suite_summary
-
-
-@pytest.fixture(scope="module")
-def connection(shared_seeded: Database) -> Iterator[Connection]:
-    engine = shared_seeded.reader()
-    with reading(engine) as opened:
-        yield opened
-    engine.dispose()
-
 
 TINY = Question(suite="tiny")
 

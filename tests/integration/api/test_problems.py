@@ -60,6 +60,12 @@ def test_a_bad_value_names_the_parameter_and_what_is_accepted(
     assert told["accepted"]
 
 
+@pytest.mark.parametrize("path", ["/crossing?prime=29", "/tests?suite=tiny", "/law?suite=tiny"])
+def test_a_width_below_all_others_is_refused_by_its_own_name(api: httpx.Client, path: str) -> None:
+    told = problem(api.get(f"{path}&max_width=4"), 422)
+    assert (told["parameter"], told["accepted"]) == ("max_width", "8 or more")
+
+
 def test_what_is_not_trained_yet_is_a_conflict(api: httpx.Client) -> None:
     told = problem(api.get("/capacity?suite=decay"), 409)
     assert "no capacity runs" in str(told["detail"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -15,6 +14,7 @@ from contextlib import contextmanager
 
 import httpx
 import pytest
+from fixtures.commands import free_ports
 from fixtures.database import Database
 from fixtures.seeded import record
 from sqlalchemy import text
@@ -24,16 +24,10 @@ from db.claims import claim
 READY_SECONDS = 90
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @contextmanager
 def command(database: Database, *options: str) -> Iterator[httpx.Client]:
     """The real command as a process, stopped by the signal a terminal sends."""
-    port = free_port()
+    (port,) = free_ports(1)
     environment = os.environ | {
         "GROKTIME_DATABASE_URL": database.url,
         "GROKTIME_DEFAULT_SUITE": "tiny",

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import random
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fixtures.curves import record_all, record_diverged
-from fixtures.database import Database, Server, scratch_database
+from fixtures.database import Database
 from fixtures.runs import capacity_spec, claim_all, grok_spec, register, speed_spec
 from sqlalchemy import text
 
@@ -34,12 +33,6 @@ def recorded(database: Database) -> Database:
     record_all(database.engine, claim_all(database.engine, SPECS), epochs=200)
     register(database.engine, [*SPECS, grok_spec(seed=9)])
     return database
-
-
-@pytest.fixture
-def other(database_server: Server, template_database: str) -> Iterator[Database]:
-    with scratch_database(database_server, template_database) as found:
-        yield found
 
 
 def write_dump(database: Database, path: Path, *, dense: int | None = None) -> Dumped:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import random
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from fixtures.curves import record_all
-from fixtures.database import Database, Server, scratch_database
+from fixtures.database import Database
 from fixtures.runs import capacity_spec, claim_all, grok_spec, register
 from sqlalchemy import text
 
@@ -34,12 +34,6 @@ STRANGE: list[Any] = [
     *(None, True, -1, 0, 2**40, 1.5, float("nan"), "", "x", "'; DROP TABLE runs; --", "\u0000"),
     *([], {}, [None], {"a": 1}, "done", "pending", "running", "9999-99-99", "\\N", "\t"),
 ]
-
-
-@pytest.fixture
-def other(database_server: Server, template_database: str) -> Iterator[Database]:
-    with scratch_database(database_server, template_database) as found:
-        yield found
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from sqlalchemy.exc import DBAPIError, InternalError, OperationalError, Programm
 from db import embedded
 from db.engine import connect
 from db.migrating import migrate
-from db.queries.suites import list_suites
+from service.answers.reading import read_suites
 from service.errors import DatabaseError
 
 PASSWORD = "hunter2"
@@ -65,7 +65,7 @@ def test_a_login_of_the_reader_role_cannot_write_even_if_it_tries(
     with engine.connect() as connection:
         connection.execute(text("SET default_transaction_read_only = off"))
         connection.commit()
-        assert list_suites(connection) == []
+        assert read_suites(connection) == []
         with pytest.raises(ProgrammingError, match=r"permission denied|must be owner"):
             connection.execute(text(statement))
     engine.dispose()
@@ -113,7 +113,7 @@ def test_an_owner_that_may_grant_a_role_but_not_take_it_reads_as_itself(
         )
     engine = connect(url, "reader")
     with engine.connect() as connection:
-        assert list_suites(connection) == []
+        assert read_suites(connection) == []
         with pytest.raises((InternalError, ProgrammingError), match=r"read-only|denied"):
             connection.execute(text("DELETE FROM curve"))
     engine.dispose()
@@ -133,7 +133,7 @@ def test_a_login_that_may_not_create_roles_migrates_without_them_until_they_exis
         assert "groktime_reader, groktime_writer does not exist" in caplog.text
         reader = connect(url.render_as_string(hide_password=False), "reader")
         with reader.connect() as connection:
-            assert list_suites(connection) == []
+            assert read_suites(connection) == []
         server.execute("CREATE ROLE groktime_reader NOLOGIN")
         migrate(owner)
         with owner.connect() as connection:

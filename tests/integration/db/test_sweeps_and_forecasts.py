@@ -44,8 +44,8 @@ def test_a_forecast_is_scored_once_measured(database: Database) -> None:
         number = insert_forecast(connection, suite, {"law": "t_mem"}, {"p_cross": 1e5})
         first = get_forecast(connection, number)
         assert score_forecast(connection, number, {"error": 0.1})
-        (listed,) = list_forecasts(connection, suite_id=suite)
-        assert list_forecasts(connection, suite_id=suite + 1) == []
+        (listed,) = list_forecasts(connection, suite)
+        assert list_forecasts(connection, suite + 1) == []
         assert not score_forecast(connection, number + 1, {})
     assert first is not None
     assert (first.suite, first.score) == ("little", None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,15 @@ def test_primes_that_cannot_be_fitted_or_predicted_are_refused(
 ) -> None:
     with seeded.engine.begin() as connection, pytest.raises(kind, match=words):
         forecast(connection, TINY, fit, predict)
+
+
+def test_a_width_below_all_others_is_refused_by_its_own_name(seeded: Database) -> None:
+    narrow = replace(TINY, max_width=4)
+    with (
+        seeded.engine.begin() as connection,
+        pytest.raises(Refusal, match="max_width: 4 leaves no width; the smallest is 8"),
+    ):
+        forecast(connection, narrow, [23, 29, 31], [37])
 
 
 def test_a_swept_suite_needs_its_setting(seeded: Database) -> None:

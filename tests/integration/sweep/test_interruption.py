@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from fixtures.commands import Commands, settings_environment, wait_until
 from fixtures.database import Database
-from sqlalchemy import text
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 
@@ -62,11 +61,6 @@ def address(ray_cluster: None) -> str:
     return found
 
 
-def scalar(database: Database, query: str) -> Any:
-    with database.engine.connect() as connection:
-        return connection.scalar(text(query))
-
-
 # Another could still be starting, and Ray gives such a one a minute to find that all is over.
 ONE_WORKER = ("--workers", "1")
 TRAINING = "SELECT count(*) FROM runs WHERE state = 'running' AND last_epoch > 20"
@@ -86,7 +80,7 @@ def test_an_interrupted_sweep_gives_its_leases_back_and_leaves_no_process(
     own_cluster: dict[str, str],
 ) -> None:
     process = commands.start("sweep", suite_file, *ONE_WORKER, **environment, **own_cluster)
-    wait_for(process, lambda: scalar(database, TRAINING))
+    wait_for(process, lambda: database.scalar(TRAINING))
     os.kill(process.pid, signal.SIGINT)
     gives_its_leases_back(process, database)
     wait_until(lambda: not commands.left_behind())
@@ -100,7 +94,7 @@ def test_a_terminated_sweep_gives_its_leases_back(
     address: str,
 ) -> None:
     process = commands.start("sweep", suite_file, *ONE_WORKER, "--address", address, **environment)
-    wait_for(process, lambda: scalar(database, TRAINING))
+    wait_for(process, lambda: database.scalar(TRAINING))
     os.kill(process.pid, signal.SIGTERM)
     gives_its_leases_back(process, database)
 
@@ -109,7 +103,7 @@ def gives_its_leases_back(process: subprocess.Popen[str], database: Database) ->
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 130, output
     assert "Traceback" not in output
-    assert scalar(database, "SELECT count(*) FROM runs WHERE state = 'running'") == 0
+    assert database.scalar("SELECT count(*) FROM runs WHERE state = 'running'") == 0
 
 
 def test_after_a_killed_driver_the_next_sweep_goes_on(
@@ -125,15 +119,15 @@ def test_after_a_killed_driver_the_next_sweep_goes_on(
     wait_for(process, lambda: list(checkpoints.rglob("*.checkpoint")))
     os.kill(process.pid, signal.SIGKILL)
     wait_until(lambda: not commands.left_behind())
-    kept = scalar(database, "SELECT sum(last_epoch) FROM runs")
+    kept = database.scalar("SELECT sum(last_epoch) FROM runs")
     assert kept > 0
 
     code, output = commands.run("sweep", suite_file, "--address", address, **environment)
     assert code == 0, output
-    assert scalar(database, "SELECT count(*) FROM runs WHERE state = 'done'") == 2
-    assert scalar(database, "SELECT max(resume_epoch) FROM attempts") > 0
-    assert scalar(database, "SELECT count(*) FROM curve") == scalar(
-        database, "SELECT sum(last_epoch) FROM runs"
+    assert database.scalar("SELECT count(*) FROM runs WHERE state = 'done'") == 2
+    assert database.scalar("SELECT max(resume_epoch) FROM attempts") > 0
+    assert database.scalar("SELECT count(*) FROM curve") == database.scalar(
+        "SELECT sum(last_epoch) FROM runs"
     )
 
 
@@ -145,7 +139,7 @@ def test_a_wrong_suite_writes_nothing_and_ends_with_two(
     code, output = commands.run("sweep", str(path), **environment)
     assert code == 2
     assert "line 8: speed.widths[1]: 11 is odd; widths are even" in output
-    assert scalar(database, "SELECT count(*) FROM suites") == 0
+    assert database.scalar("SELECT count(*) FROM suites") == 0
 
 
 def test_a_dry_run_plans_and_writes_nothing(
@@ -154,4 +148,4 @@ def test_a_dry_run_plans_and_writes_nothing(
     code, output = commands.run("sweep", suite_file, "--dry-run", **environment)
     assert code == 0, output
     assert "2 to train" in output
-    assert scalar(database, "SELECT count(*) FROM suites") == 0
+    assert database.scalar("SELECT count(*) FROM suites") == 0

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import secrets
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
-from fixtures.commands import Commands, settings_environment, wait_until
+from fixtures.commands import Commands, free_ports, settings_environment, wait_until
 from fixtures.database import Database
 from fixtures.http import asking
-from sqlalchemy import text
 
 from service.sweep.submit import job_state
 
@@ -48,20 +45,6 @@ class Head:
     address: str
     database: Database
     environment: dict[str, str]
-
-    def scalar(self, query: str) -> Any:
-        with self.database.engine.connect() as connection:
-            return connection.scalar(text(query))
-
-
-def free_ports(count: int) -> list[int]:
-    listeners = [socket.socket() for _ in range(count)]
-    for listener in listeners:
-        listener.bind(("127.0.0.1", 0))
-    ports = [listener.getsockname()[1] for listener in listeners]
-    for listener in listeners:
-        listener.close()
-    return ports
 
 
 @pytest.fixture(scope="module")
@@ -143,11 +126,14 @@ def test_what_a_ray_job_has_trained_answers_where_the_speeds_cross(
     assert found.status_code == 200, found.text
     answer = found.json()
     assert answer["suite"] == "tiny"
-    assert answer["revision"] == head.scalar("SELECT revision FROM suites WHERE name = 'tiny'")
+    revision = "SELECT revision FROM suites WHERE name = 'tiny'"
+    assert answer["revision"] == head.database.scalar(revision)
     assert answer["seeds"] == {"speed": 2, "grok": 2}
     assert answer["status"] == "mem_always_faster"  # no model generalises from so few examples
     measured = {point["width"]: point["value"] for point in answer["curves"]["t_mem"]}
-    assert measured == {width: head.scalar(HALF_HAVE_MEMORISED.format(width)) for width in (8, 16)}
+    assert measured == {
+        width: head.database.scalar(HALF_HAVE_MEMORISED.format(width)) for width in (8, 16)
+    }
 
 
 def test_a_submitted_sweep_is_noted_and_shown_with_its_log(

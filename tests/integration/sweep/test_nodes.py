@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
-from fixtures.commands import Commands, settings_environment, wait_until
+from fixtures.commands import Commands, free_ports, settings_environment, wait_until
 from fixtures.database import Database
 from sqlalchemy import text
 
@@ -32,11 +31,6 @@ QUICKLY_MISSED = {"health_check_period_ms": 500, "health_check_initial_delay_ms"
 
 # An owner is BUNDLE@HOST:PID.
 OWNERS = "SELECT DISTINCT owner FROM runs WHERE state = 'running'"
-
-
-def scalar(database: Database, query: str) -> Any:
-    with database.engine.connect() as connection:
-        return connection.scalar(text(query))
 
 
 def next_worker(sweep: subprocess.Popen[str], database: Database, *known: int) -> int:
@@ -105,10 +99,10 @@ def spread_lose_and_replace(
 
 
 def everything_is_trained_once(database: Database) -> None:
-    assert scalar(database, "SELECT count(*) FROM runs WHERE state = 'done'") == 2
-    assert scalar(database, "SELECT max(attempt) FROM runs") == 2
-    assert scalar(database, "SELECT count(*) FROM curve") == scalar(
-        database, "SELECT sum(last_epoch) FROM runs"
+    assert database.scalar("SELECT count(*) FROM runs WHERE state = 'done'") == 2
+    assert database.scalar("SELECT max(attempt) FROM runs") == 2
+    assert database.scalar("SELECT count(*) FROM curve") == database.scalar(
+        "SELECT sum(last_epoch) FROM runs"
     )
 
 
@@ -155,18 +149,12 @@ def test_work_spreads_over_nodes_and_goes_on_when_one_dies_and_another_joins(
     everything_is_trained_once(database)
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-    return port
-
-
 @pytest.mark.long
 def test_nodes_started_by_hand_may_be_killed_and_replaced(
     commands: Commands, database: Database, suite_file: str, environment: dict[str, str]
 ) -> None:
-    address = f"127.0.0.1:{free_port()}"
+    (port,) = free_ports(1)
+    address = f"127.0.0.1:{port}"
     local = ("--node-ip-address", "127.0.0.1", "--object-store-memory", "100000000", "--block")
 
     def start(*arguments: str) -> int:

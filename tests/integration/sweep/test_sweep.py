@@ -131,11 +131,6 @@ def states(database: Database) -> dict[int, str]:
         return {row.id: row.state for row in rows}
 
 
-def scalar(database: Database, query: str, **values: Any) -> Any:
-    with database.engine.connect() as connection:
-        return connection.scalar(text(query), values)
-
-
 def execute(database: Database, statement: str) -> None:
     with database.engine.begin() as connection:
         connection.execute(text(statement))
@@ -164,10 +159,10 @@ def test_a_sweep_trains_every_run_and_tells_how_it_goes(swept: Swept) -> None:
     lines = swept.told.splitlines()
     assert lines[0] == "hot: 0/16 runs, starting Ray"
     assert lines[-1].startswith("hot: 8/16 runs, 8 failed, ")
-    assert scalar(swept.database, "SELECT count(*) FROM curve") == scalar(
-        swept.database, "SELECT sum(last_epoch) FROM runs"
+    assert swept.database.scalar("SELECT count(*) FROM curve") == swept.database.scalar(
+        "SELECT sum(last_epoch) FROM runs"
     )
-    assert scalar(swept.database, "SELECT count(*) FROM runs WHERE device IS NULL") == 0
+    assert swept.database.scalar("SELECT count(*) FROM runs WHERE device IS NULL") == 0
 
 
 def test_a_diverging_run_fails_by_itself_and_its_stack_mates_go_on(swept: Swept) -> None:
@@ -207,7 +202,7 @@ def test_the_next_sweep_trains_nothing_and_its_exit_code_tells_of_failed_runs(
     assert "nothing left to train; 8 of 16 runs failed, and --retry-failed" in output
     assert "failed runs" in output
     assert output.count("diverged") == 8
-    assert scalar(swept.database, "SELECT max(attempt) FROM runs") == 1
+    assert swept.database.scalar("SELECT max(attempt) FROM runs") == 1
 
 
 def test_a_run_that_crashes_its_worker_is_found_and_sinks_no_other(
@@ -239,7 +234,7 @@ def test_a_killed_worker_is_replaced_and_its_runs_go_on_from_their_checkpoints(
         """The worker of a run that has recorded what its checkpoint holds."""
         saved = [(p.parent.name, int(p.stem)) for p in tmp_path.rglob("*.checkpoint")]
         query = "SELECT owner FROM runs WHERE state = 'running' AND key = :k AND last_epoch >= :e"
-        owners = (scalar(database, query, k=key, e=epoch) for key, epoch in saved)
+        owners = (database.scalar(query, k=key, e=epoch) for key, epoch in saved)
         return next(filter(None, owners), None)
 
     def kill_worker() -> None:
@@ -254,16 +249,16 @@ def test_a_killed_worker_is_replaced_and_its_runs_go_on_from_their_checkpoints(
     assert killed
     assert report.failed == {}
     assert set(states(database).values()) == {"done"}
-    assert scalar(database, "SELECT max(resume_epoch) FROM attempts") > 0
-    assert scalar(database, "SELECT max(attempt) FROM runs") == 2
+    assert database.scalar("SELECT max(resume_epoch) FROM attempts") > 0
+    assert database.scalar("SELECT max(attempt) FROM runs") == 2
     told = "SELECT count(*) FROM attempts WHERE engine || device || fingerprint IS NOT NULL"
-    assert scalar(database, told) == scalar(database, "SELECT count(*) FROM attempts") >= 2
+    assert database.scalar(told) == database.scalar("SELECT count(*) FROM attempts") >= 2
     gaps = (
         "SELECT count(*) FROM curve c JOIN runs r ON r.id = c.run_id WHERE c.epoch > r.last_epoch"
     )
-    assert scalar(database, gaps) == 0
-    assert scalar(database, "SELECT count(*) FROM curve") == scalar(
-        database, "SELECT sum(last_epoch) FROM runs"
+    assert database.scalar(gaps) == 0
+    assert database.scalar("SELECT count(*) FROM curve") == database.scalar(
+        "SELECT sum(last_epoch) FROM runs"
     )
 
 
@@ -291,7 +286,7 @@ def test_runs_of_a_dead_sweep_are_taken_over_and_those_of_a_living_one_left_to_i
     final = states(database)
     assert {final[run] for run in (dead.run_id, *free)} == {"done"}
     assert final[other] == "running"
-    assert scalar(database, f"SELECT attempt FROM runs WHERE id = {dead.run_id}") == 2
+    assert database.scalar(f"SELECT attempt FROM runs WHERE id = {dead.run_id}") == 2
     release(database.engine, held, "it has seen enough")
 
 

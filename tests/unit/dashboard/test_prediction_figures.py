@@ -120,6 +120,23 @@ def test_cells_without_a_prediction_are_counted_not_drawn(answer: TestsAnswer) -
     assert any("1 cell without" in n["text"] for n in figure["layout"]["meta"]["notes"])
 
 
+def test_the_median_of_an_even_number_of_cells_is_between_the_middle_two(
+    answer: TestsAnswer,
+) -> None:
+    first, second, *_ = answer.cells
+    given = replace(answer, cells=(replace(first, residual=0.1), replace(second, residual=0.3)))
+    meta = prediction_figure(given)["layout"]["meta"]
+    assert "the median residual is +0.200 dex, a factor of 1.58." in meta["summary"]
+    values = {reading["term"]: reading["value"] for reading in meta["readings"]}
+    assert values["median residual"] == "+0.200 dex"
+    assert values["spread over cells"] == "0.141 dex"
+
+
+def test_one_cell_has_no_spread(answer: TestsAnswer) -> None:
+    meta = prediction_figure(replace(answer, cells=answer.cells[:1]))["layout"]["meta"]
+    assert meta["readings"][1]["value"] == "–"
+
+
 def test_the_diagonal_is_y_equals_x(answer: TestsAnswer) -> None:
     diagonal = prediction_figure(answer)["data"][0]
     assert diagonal["x"] == diagonal["y"]

@@ -137,12 +137,12 @@ def test_bundles_that_went_well_leave_nothing_in_the_driver() -> None:
 
     def after(results: int) -> int:
         for _ in range(results):
-            told = {"training_seconds": 1.0, "time_this_iter_s": 1.0, "done": True}
+            told = {"training_seconds": 1.0, "done": True}
             outcomes.on_trial_result(1, [], SimpleNamespace(config={}), told)  # type: ignore[arg-type]
         return len(pickle.dumps(outcomes))
 
     assert after(1) == after(2000)
-    assert outcomes.bundle_seconds == 2001
+    assert outcomes.training_seconds == 2001
 
 
 def test_a_round_is_forgotten_when_the_next_one_trains(monkeypatch: pytest.MonkeyPatch) -> None:
