@@ -1,0 +1,108 @@
+"""Suites that differ in one setting: found, and what the setting moves told with its test."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from service.answers.cell_tests import CellRow
+from service.answers.making import ByKind
+from service.report.pairs import pair_sentences, pair_table, pairs
+
+SPEC = {
+    "name": "a",
+    "description": "…",
+    "primes": [1, 2],
+    "positions": "none",
+    "seeds": {"from": 1},
+}
+
+
+def cell(prime: int, cross: float | None, onset: float | None, seeds: int = 5) -> CellRow:
+    return CellRow(
+        prime=prime,
+        setting={},
+        p_cross=cross,
+        p_cross_low=None,
+        p_cross_high=None,
+        crossing_status="crossed",
+        at_edge=False,
+        few_seeds=False,
+        p_onset=onset,
+        p_onset_low=None,
+        p_onset_high=None,
+        onset_status="separated",
+        at_floor=False,
+        at_cap=False,
+        onset_step=None,
+        residual=None,
+        k_mem=1.0,
+        seeds=ByKind(speed=seeds, grok=seeds),
+        censored=ByKind(speed=0, grok=0),
+        missing=ByKind(speed=0, grok=0),
+        inherited=False,
+    )
+
+
+def suite(name: str, cells: list[CellRow], **changed: Any) -> Any:
+    spec = {**SPEC, "name": name, **changed}
+    return SimpleNamespace(
+        name=name, record=SimpleNamespace(spec=spec), answer=SimpleNamespace(cells=tuple(cells))
+    )
+
+
+FIRST = [cell(97 + i, 1e5, 5e4) for i in range(6)]
+SECOND = [cell(97 + i, 1e5 * (1.01 + i / 100), 5e4) for i in range(6)]
+
+
+def test_only_suites_that_differ_in_one_plain_setting_are_paired() -> None:
+    a, b = suite("a", FIRST), suite("b", SECOND, positions="rope")
+    (found,) = pairs([a, b])
+    assert (found.setting, found.first.name, found.second.name) == ("positions", "a", "b")
+    assert pairs([a, suite("c", SECOND, positions="rope", lr=0.1)]) == []
+    assert pairs([a, suite("c", SECOND, primes=[3])]) == []
+    assert pairs([a, suite("c", SECOND)]) == []
+
+
+def test_cells_that_one_suite_has_not_trained_are_not_common() -> None:
+    untrained = [replace(c, seeds=ByKind(speed=5, grok=0)) for c in SECOND[:2]]
+    (found,) = pairs([suite("a", FIRST), suite("b", untrained + SECOND[2:], positions="rope")])
+    assert [before.prime for before, _ in found.cells] == [99, 100, 101, 102]
+    assert len(pair_table(found).rows) == 4
+    few = [replace(c, seeds=ByKind(speed=0, grok=0)) for c in SECOND[:4]]
+    assert pairs([suite("a", FIRST), suite("b", few + SECOND[4:], positions="rope")]) == []
+
+
+def test_what_moved_is_told_with_its_range_and_test() -> None:
+    found = pairs([suite("a", FIRST), suite("b", SECOND, positions="rope")])
+    (said,) = pair_sentences(found)
+    assert said.startswith(
+        "Positions rope instead of none (b beside a): P_cross +3 % in the median"
+    )
+    # Six pairs of one sign: 2 / 2⁶.
+    assert "of 6 common cells, from +1 to +6 %, signed-rank p = 0.0312" in said
+    assert "P_onset the same in all 6 common cells" in said
+    assert said.endswith("Fewest seeds a cell: 5 and 5 of a and b.")
+
+
+@pytest.mark.parametrize("n", [3, 4, 5])
+def test_few_pairs_are_said_to_be_too_few(n: int) -> None:
+    (said,) = pair_sentences(
+        pairs([suite("a", FIRST[:n]), suite("b", SECOND[:n], positions="rope")])
+    )
+    assert f"too few cells to test, smallest p = {2 / 2**n:.3g}" in said
+
+
+def test_pairs_of_the_same_change_are_also_told_together() -> None:
+    all_four = [
+        suite("a", FIRST[:3]),
+        suite("b", SECOND[:3], positions="rope"),
+        suite("c", FIRST[3:], primes=[3]),
+        suite("d", SECOND[3:], primes=[3], positions="rope"),
+    ]
+    *_, last = pair_sentences(pairs(all_four))
+    assert last.startswith("Positions rope instead of none, all 2 pairs of suites: P_cross +3 %")
+    assert "signed-rank p = 0.0312" in last
