@@ -135,6 +135,6 @@ class TestsQuery(AnswerQuery):
 
     __test__ = False
 
-    table: Literal["cells", "pooled", "models", "within"] = Field(
+    table: Literal["cells", "pooled", "models", "within", "apart"] = Field(
         "cells", description="which table the CSV twin gives"
     )

@@ -10,9 +10,16 @@ import plotly.graph_objects as go
 import pytest
 
 from dashboard.figures.prediction import prediction_figure, residual_figure
-from dashboard.figures.verdicts import row, verdict
+from dashboard.figures.verdicts import row, table, verdict
 from service.analysis.published import published_settings, published_tests
-from service.answers.cell_tests import CellRow, NestedModel, SettingRow, Statistic, TestsAnswer
+from service.answers.cell_tests import (
+    Apart,
+    CellRow,
+    NestedModel,
+    SettingRow,
+    Statistic,
+    TestsAnswer,
+)
 from service.answers.making import ByKind, Thresholds
 from service.answers.reference import Reference
 
@@ -320,3 +327,23 @@ def test_every_test_has_a_verdict_in_words(given: Statistic, words: str, tone: s
     said, how = verdict(given)
     assert said.startswith(words)
     assert how == tone
+
+
+@pytest.mark.parametrize(
+    ("ps", "words"),
+    [
+        ((0.01, 0.02), "The crossing tells more than the prime, even with different seeds."),
+        ((0.01, 0.2), "Not shown that the crossing of other seeds tells more than the prime."),
+    ],
+)
+def test_seeds_apart_are_one_row_that_holds_only_both_ways(
+    answer: TestsAnswer, ps: tuple[float, float], words: str
+) -> None:
+    ways = tuple(
+        Apart(n=9, rho=0.9, median_residual=-0.2, loo_crossing=0.1, loo_prime=0.12, f=3.0, p=p)
+        for p in ps
+    )
+    (found,) = [r for r in table(replace(answer, apart=ways), None) if "apart" in r["name"]]
+    assert found["verdict"] == words
+    assert found["value"] == "0.1 against 0.12 and 0.1 against 0.12 dex"
+    assert not any("apart" in r["name"] for r in table(answer, None))
