@@ -69,7 +69,7 @@ class ChartQuery(LawQuery):
     format: Literal["json", "html", "svg", "png"] | None = Field(  # type: ignore[assignment]
         None, description="Plotly JSON (default), a page, or a picture"
     )
-    axis: Literal[("prime", "k_mem", *AXES)] = Field(  # type: ignore[valid-type]
+    axis: Literal[("prime", "k_mem", "last_batch", *AXES)] = Field(  # type: ignore[valid-type]
         "prime", description="residual: the axis it is drawn against"
     )
     kind: Kind = Field("grok", description="coverage: which kind of run")

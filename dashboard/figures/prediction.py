@@ -161,11 +161,13 @@ def _printed_residuals(reference: Reference, primes: set[int]) -> list[Trace]:
 
 
 def axis_value(cell: CellRow, axis: str) -> SettingValue:
-    """A cell's place on the axis: its prime, its complexity, or a swept value."""
+    """A cell's place on the axis: its prime, complexity, last batch, or a swept value."""
     if axis == "prime":
         return cell.prime
     if axis == "k_mem":
         return cell.k_mem
+    if axis == "last_batch":
+        return cell.last_batch / cell.batch_size
     return cell.setting.get(axis)
 
 
@@ -328,7 +330,7 @@ def _meta(
         "tests": table(answer, reference),
         "test_notes": [f"{text[:1].upper()}{text[1:].rstrip('.')}." for text in answer.notes],
         "settings": [_setting_words(row, reference) for row in answer.within],
-        "axes": ["prime", "k_mem", *answer.axes],
+        "axes": ["prime", "k_mem", "last_batch", *answer.axes],
         "paper": None
         if reference is None
         else {"column": reference.column.capitalize(), "note": reference.note},

@@ -58,11 +58,14 @@ MODELS = {
     "M3 vs M1": "F: settings beside the crossing",
     "MP+ vs MP": "F: crossing beside the prime",
     "MK+ vs MK": "F: crossing beside K_mem",
+    "MB+ vs MB": "F: crossing beside prime and last batch",
+    "MB vs MP": "F: last batch beside the prime",
 }
 PREDICTORS = {
     "M1": "the crossing alone",
     "MP": "the prime alone (log p)",
     "MK": "the dataset's complexity alone (log K_mem)",
+    "MB": "the prime and the size of the last batch",
     "M0": "a constant",
 }
 # Our name of a statistic -> the paper's row.
@@ -277,6 +280,7 @@ ADDED_TO = {
     "M3 vs M2": "the prime and the settings together",
     "MP+ vs MP": "the prime alone",
     "MK+ vs MK": "the dataset's complexity alone",
+    "MB+ vs MB": "the prime and the size of the last batch",
 }
 
 
@@ -286,6 +290,12 @@ def _sufficiency_verdict(name: str, small: bool) -> tuple[str, Tone]:
             ("The crossing explains the onset better than a constant.", "good")
             if small
             else ("The crossing is not shown to beat a constant.", "warn")
+        )
+    if "MB vs MP" in name:
+        return (
+            ("The size of an epoch's last batch tells more than the prime alone.", "warn")
+            if small
+            else ("Not shown that the size of an epoch's last batch matters.", "good")
         )
     for pair, what in ADDED_TO.items():
         if pair in name:

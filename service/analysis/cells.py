@@ -1,11 +1,11 @@
 """The table every hypothesis test works on: one row per cell, one prime at one setting.
 
 Columns of a cells frame: `p` (prime), `p_cross`, `p_onset` (parameters, NaN = none), `k_mem`
-(bits), one column per swept axis (number or text), `setting` (its label), `inherited` (from
-another suite), `seeds` (common to both kinds), `crossing_status`, `onset_status`, `at_floor`,
-`at_cap`, `p_onset_first4` (the onset on the first four seeds), `p_cross_a`, `p_onset_a`,
-`p_cross_b`, `p_onset_b` (of two hands that share no seed). Only the first three are required; the
-rest serve the tests that need them.
+(bits), `last_batch` (its share of a full batch), one column per swept axis (number or text),
+`setting` (its label), `inherited` (from another suite), `seeds` (common to both kinds),
+`crossing_status`, `onset_status`, `at_floor`, `at_cap`, `p_onset_first4` (the onset on the first
+four seeds), `p_cross_a`, `p_onset_a`, `p_cross_b`, `p_onset_b` (of two hands that share no seed).
+Only the first three are required; the rest serve the tests that need them.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ class Cell:
     prime: int
     setting: Mapping[str, AxisValue]
     k_mem: float
+    last_batch: float  # share of a full batch
     crossing: Crossing
     onset: Onset
     onset_first4: Onset | None  # None: the cell has no more than four seeds
@@ -56,6 +57,7 @@ def make_cell(
     mem: FirstPassages,
     grok: GrokRuns,
     *,
+    last_batch: float = 1.0,
     method: str = "robust",
     units: Units = "epochs",
     n_resamples: int = 10_000,
@@ -78,6 +80,7 @@ def make_cell(
         prime=prime,
         setting=dict(setting),
         k_mem=k_mem,
+        last_batch=last_batch,
         crossing=found,
         onset=onset(grok, method=method, level=level),
         onset_first4=onset(few, method=method, level=level)
@@ -106,6 +109,7 @@ def cells_frame(cells: Iterable[Cell]) -> pd.DataFrame:
                 "p_cross": _or_nan(cell.crossing.params),
                 "p_onset": _or_nan(cell.onset.params),
                 "k_mem": cell.k_mem,
+                "last_batch": cell.last_batch,
                 **cell.setting,
                 "setting": setting_label(cell.setting),
                 "inherited": cell.inherited,

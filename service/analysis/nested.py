@@ -23,6 +23,8 @@ from service.analysis.inputs import FloatArray, Method, check_method
 CROSSING = "log10(p_cross)"
 LOG_PRIME = "log10(p)"
 LOG_COMPLEXITY = "log10(k_mem)"
+LOG_LAST_BATCH = "log10(last_batch)"
+LAST_BATCHES_DIFFER = 2.0  # largest over smallest share of a batch that makes them a predictor
 COLLINEAR_VIF = 10.0
 
 
@@ -72,7 +74,8 @@ class Sufficiency:
 
     M0 intercept; M1 P_cross; M2 the baselines (robust: log p, log K_mem and the swept axes;
     paper: the axes); M3 both. robust adds MP = {log p} and MK = {log K_mem} alone and each
-    with P_cross.
+    with P_cross; and, where cells leave different shares of a batch for the last step of an epoch,
+    MB = {log p, log of that share} with and without P_cross.
     """
 
     method: Method
@@ -100,7 +103,8 @@ def sufficiency(
     )
     models = {name: _fit(name, design, y, chosen) for name, design in designs.items()}
     pairs = [("M1", "M0"), ("M3", "M2"), ("M3", "M1")]
-    pairs += [(b + "+", b) for b in ("MP", "MK") if b in models]
+    pairs += [(b + "+", b) for b in ("MP", "MK", "MB") if b in models]
+    pairs += [("MB", "MP")] if "MB" in models else []
     tests = {f"{a}_vs_{b}": _test(models[a], models[b]) for a, b in pairs}
     log_p = np.log10(cells["p"].to_numpy(dtype=np.float64))
     span = float(np.ptp(log_p))
@@ -120,6 +124,11 @@ def _robust_designs(cells: pd.DataFrame, axes: Sequence[str], own: Design) -> di
         log_k = numeric_design(LOG_COMPLEXITY, np.log10(cells["k_mem"].to_numpy(dtype=float)))
         baselines = baselines + log_k
         designs |= {"MK": log_k, "MK+": own + log_k}
+    if "last_batch" in cells.columns:
+        share = cells["last_batch"].to_numpy(dtype=float)
+        if share.max() >= LAST_BATCHES_DIFFER * share.min():
+            with_last = log_p + numeric_design(LOG_LAST_BATCH, np.log10(share))
+            designs |= {"MB": with_last, "MB+": own + with_last}
     # log p is already a baseline; p itself would only blur what it tests.
     baselines = baselines + axis_design(cells, [a for a in axes if a != "p"])
     return designs | {"M2": baselines, "M3": baselines + own}

@@ -43,10 +43,19 @@ class Cell:
     grok: pd.DataFrame
 
     @property
-    def steps_per_epoch(self) -> int:
+    def batch_size(self) -> int:
         batch = self.values["batch_size"]
         assert isinstance(batch, int)
-        return -(-self.n_train // batch)
+        return min(batch, self.n_train)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return -(-self.n_train // self.batch_size)
+
+    @property
+    def last_batch(self) -> int:
+        """Examples that are left for the last step of an epoch."""
+        return self.n_train - (self.steps_per_epoch - 1) * self.batch_size
 
 
 def swept_axes(runs: pd.DataFrame) -> tuple[str, ...]:

@@ -53,6 +53,8 @@ class CellRow:
     ]
     residual: Annotated[float | None, Field(description="log10(P_onset / P_cross)")]
     k_mem: float
+    batch_size: int
+    last_batch: Annotated[int, Field(description="examples in the last step of an epoch")]
     seeds: ByKind
     censored: ByKind
     missing: ByKind
@@ -159,9 +161,8 @@ def cell_tests(connection: Connection, question: Question) -> TestsAnswer:
     """All cells of the suite asked about (or of one prime or setting) and the tests on them."""
     suite, convention = put(connection, question)
     runs = asked_runs(connection, suite, convention, question.prime)
-    analysed = [
-        _analysed(cell, convention) for cell in cells(runs, question.filters, convention.labels)
-    ]
+    found = list(cells(runs, question.filters, convention.labels))
+    analysed = [_analysed(cell, convention) for cell in found]
     axes = swept_axes(runs)
     tests = hypothesis_tests(
         cells_frame(analysed), ("p", *axes), method=convention.method, level=convention.level
@@ -180,7 +181,7 @@ def cell_tests(connection: Connection, question: Question) -> TestsAnswer:
         n_total=tests.n_total,
         n_at_floor=tests.n_at_floor,
         n_at_cap=tests.n_at_cap,
-        cells=tuple(_row(cell) for cell in analysed),
+        cells=tuple(_row(*both) for both in zip(found, analysed, strict=True)),
         pooled=tuple(_pooled(tests)),
         models=_models(tests.nested),
         within=tuple(_within(row) for row in tests.within),
@@ -198,6 +199,7 @@ def _analysed(cell: Cell, convention: Convention) -> AnalysedCell:
         cell.k_mem,
         first_passages(cell, convention),
         grok_runs(cell, convention),
+        last_batch=cell.last_batch / cell.batch_size,
         method=convention.method,
         units=convention.units,
         level=convention.level,
@@ -205,7 +207,7 @@ def _analysed(cell: Cell, convention: Convention) -> AnalysedCell:
     )
 
 
-def _row(cell: AnalysedCell) -> CellRow:
+def _row(trained: Cell, cell: AnalysedCell) -> CellRow:
     interval = cell.crossing.interval
     return CellRow(
         prime=cell.prime,
@@ -225,6 +227,8 @@ def _row(cell: AnalysedCell) -> CellRow:
         onset_step=_step(cell.onset),
         residual=finite(cell.residual),
         k_mem=cell.k_mem,
+        batch_size=trained.batch_size,
+        last_batch=trained.last_batch,
         seeds=ByKind(speed=cell.crossing.seeds[0], grok=cell.crossing.seeds[1]),
         censored=ByKind(speed=cell.crossing.censored[0], grok=cell.crossing.censored[1]),
         missing=ByKind(speed=cell.crossing.missing[0], grok=cell.crossing.missing[1]),

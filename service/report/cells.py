@@ -58,6 +58,7 @@ def _table(content: SuiteContent, chosen: Convention, answer: TestsAnswer) -> Ta
             estimate(cell.p_onset, cell.p_onset_low, cell.p_onset_high),
             _onset_status(cell),
             signed(cell.residual),
+            f"{cell.last_batch} of {cell.batch_size}",
             f"{cell.seeds.speed} / {cell.seeds.grok}",
             f"{cell.censored.speed} / {cell.censored.grok}",
         )
@@ -78,14 +79,15 @@ def _table(content: SuiteContent, chosen: Convention, answer: TestsAnswer) -> Ta
         "P_onset",
         "onset",
         "residual, dex",
+        "last batch",
         "seeds",
         "censored",
     )
     text = {"setting", "crossing", "onset"}
     return Table(
         name=f"{content.name}-cells-{chosen[0]}-{chosen[1]}",
-        caption=f"{content.name}, {convention_text(*chosen)}: {interval}. Seeds and censored runs "
-        "are speed / grok.",
+        caption=f"{content.name}, {convention_text(*chosen)}: {interval}. Last batch: "
+        "examples in the last step of an epoch. Seeds and censored runs are speed / grok.",
         header=header,
         rows=tuple(rows),
         numeric=frozenset(i for i, name in enumerate(header) if name not in text),

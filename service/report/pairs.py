@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,11 @@ from service.report.content import SuiteContent
 from service.report.document import Table
 from service.report.words import estimate, probability, setting_or, signed
 
-BESIDE_THE_SPEC = ("name", "description", "inherits")
+# Which runs a suite asks for, and what moves neither crossing nor onset; the rest of its spec
+# tells how its networks are trained.
+BESIDE_TRAINING = ("name", "description", "inherits", "primes", "seeds", "order", "capacity")
+GRID = ("primes", "seeds", "widths")  # of a block of runs
+NAMES = {"settings.batch_size.steps": "steps an epoch"}
 FEWEST = 3  # common cells
 
 
@@ -29,7 +34,11 @@ class Pair:
     cells: tuple[tuple[CellRow, CellRow], ...]
 
     def values(self, content: SuiteContent) -> str:
-        return str(content.record.spec.get(self.setting))
+        return str(_training(content.record.spec).get(self.setting, "as usual"))
+
+    @property
+    def name(self) -> str:
+        return NAMES.get(self.setting, axis_name(self.setting.removeprefix("settings.")))
 
 
 def pairs(contents: Sequence[SuiteContent]) -> list[Pair]:
@@ -45,11 +54,30 @@ def pairs(contents: Sequence[SuiteContent]) -> list[Pair]:
 
 
 def _difference(first: SuiteContent, second: SuiteContent) -> str | None:
-    a, b = first.record.spec, second.record.spec
-    differing = [key for key in {*a, *b} if key not in BESIDE_THE_SPEC and a.get(key) != b.get(key)]
-    if len(differing) != 1 or isinstance(a.get(differing[0]), dict | list):
+    a, b = _training(first.record.spec), _training(second.record.spec)
+    differing = [key for key in {*a, *b} if a.get(key) != b.get(key)]
+    if len(differing) != 1 or any(isinstance(t.get(differing[0]), list) for t in (a, b)):
         return None
     return differing[0]
+
+
+def _training(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """How a suite's speed and grok runs are trained: every value by its dotted name."""
+    found: dict[str, Any] = {}
+    for key, value in spec.items():
+        if key in ("speed", "grok"):
+            own = [{k: v for k, v in block.items() if k not in GRID} for block in value]
+            found |= {key: own} if any(own) else {}
+        elif key not in BESIDE_TRAINING:
+            found |= _flat(key, value)
+    return found
+
+
+def _flat(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        return {name: value}
+    parts = (_flat(f"{name}.{key}", part) for key, part in value.items())
+    return {key: leaf for part in parts for key, leaf in part.items()}
 
 
 def _common(first: SuiteContent, second: SuiteContent) -> tuple[tuple[CellRow, CellRow], ...]:
@@ -85,7 +113,7 @@ def pair_sentences(found: Sequence[Pair]) -> Iterator[str]:
 
 
 def _changed(pair: Pair) -> str:
-    name = axis_name(pair.setting)
+    name = pair.name
     values = f"{pair.values(pair.second)} instead of {pair.values(pair.first)}"
     return f"{name[:1].upper()}{name[1:]} {values}"
 
@@ -138,8 +166,8 @@ def pair_table(pair: Pair) -> Table:
         header += [f"{value}: P_cross", f"{value}: P_onset", f"{value}: residual"]
     return Table(
         name=f"{pair.first.name}-{pair.second.name}",
-        caption=f"{pair.first.name} ({pair.setting} {pair.values(pair.first)}) and "
-        f"{pair.second.name} ({pair.setting} {pair.values(pair.second)}) at their common cells, "
+        caption=f"{pair.first.name} ({pair.name} {pair.values(pair.first)}) and "
+        f"{pair.second.name} ({pair.name} {pair.values(pair.second)}) at their common cells, "
         "each by its suite's own convention.",
         header=tuple(header),
         rows=tuple(rows),

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import stats
 
 from dashboard.numbers import count, percent
-from service.answers.cell_tests import Apart, TestsAnswer
+from service.answers.cell_tests import Apart, Statistic, TestsAnswer
 from service.answers.reference import MORRIS_BITS, PAPER_BITS
 from service.report.content import CONVENTIONS, Convention, SuiteContent
 from service.report.laws import c_model, c_model_text, collapse_sentence, falls, form_sentence
@@ -22,6 +22,7 @@ from service.report.words import (
     setting_or,
     signed,
     slope_of,
+    span,
     statistic,
     with_interval,
 )
@@ -42,6 +43,7 @@ def verdict(content: SuiteContent) -> tuple[str, ...]:
             *prediction(answer),
             *calibration(answer),
             *baselines(answer),
+            *last_batch(answer),
             *_within(answer),
             *_across(answer),
             *papers_way(content),
@@ -128,7 +130,13 @@ ONE_PREDICTOR = 0.999  # correlation above which log K_mem is log p under anothe
 def baselines(answer: TestsAnswer) -> Iterator[str]:
     """What the crossing tells beside simpler predictors, and if that is more than shared chance."""
     errors = {m.name: m.loo_rmse for m in answer.models if m.loo_rmse is not None}
-    named = {"M1": "the crossing", "MP": "log p alone", "MK": "log K_mem alone", "M0": "a constant"}
+    named = {
+        "M0": "a constant",
+        "M1": "the crossing",
+        "MP": "log p alone",
+        "MK": "log K_mem alone",
+        "MB": "log p with the last batch",
+    }
     parts = [f"{named[n]} {plain(e)} dex" for n, e in errors.items() if n in named]
     if parts:
         yield "Leave-one-out error of predicting P_onset: " + ", ".join(parts) + "."
@@ -142,15 +150,42 @@ def baselines(answer: TestsAnswer) -> Iterator[str]:
             yield f"Whether the crossing tells more than {what} is not testable: {test.note}."
             continue
         what = what.replace("nor than", "or than") if test.p < ALPHA else what
-        told = "The crossing is not shown to tell more"
-        if test.p < ALPHA:
-            told = "There is a hint that the crossing tells more"
-        if test.p < HINT:
-            told = "The crossing tells more"
-        yield f"{told} than {what}: F {plain(test.value)}, {probability(test.p)}."
+        yield f"{_tells_more('the crossing', test)} than {what}{_f(test)}."
     yield from apart(answer.apart)
     for note in answer.notes:
         yield f"{note[:1].upper()}{note[1:].rstrip('.')}."
+
+
+def _tells_more(what: str, test: Statistic) -> str:
+    """How surely the larger model of an F-test tells more."""
+    if test.p is None or test.p >= ALPHA:
+        return f"{what[:1].upper()}{what[1:]} is not shown to tell more"
+    if test.p >= HINT:
+        return f"There is a hint that {what} tells more"
+    return f"{what[:1].upper()}{what[1:]} tells more"
+
+
+def _f(test: Statistic) -> str:
+    return f": F {plain(test.value)}, {probability(test.p)}"
+
+
+def last_batch(answer: TestsAnswer) -> Iterator[str]:
+    """Whether what is left for an epoch's last step moves the onset, and what that leaves over."""
+    size, beside = (statistic(answer, name) for name in ("F MB vs MP", "F MB+ vs MB"))
+    if size is None or beside is None or size.p is None:
+        return
+    known = [c for c in answer.cells if c.residual is not None]
+    smallest, largest = (end(c.last_batch for c in known) for end in (min, max))
+    full = span(sorted({c.batch_size for c in known}))
+    yield (
+        f"The last step of an epoch has {smallest} to {largest} examples, all others {full}. "
+        f"{_tells_more('how many', size)} about the onset than log p alone{_f(size)}."
+    )
+    if beside.p is not None:
+        yield (
+            f"{_tells_more('the crossing', beside)} than log p and the last batch "
+            f"together{_f(beside)}."
+        )
 
 
 def _complexity_follows_the_prime(answer: TestsAnswer) -> bool:

@@ -98,6 +98,7 @@ export function view() {
     query = here().query;
     refill(controls, suitePicker(all, suite), ...axisPickers(suite, query, { any: true }),
       select("Residual against", "axis", [{ value: "prime", text: "Prime p" }, { value: "k_mem", text: "Dataset complexity" },
+        { value: "last_batch", text: "Last batch" },
         ...axes.map((axis) => ({ value: axis, text: axisName(axis) }))], query.get("axis")),
       methodPicker(query), clockPicker(query), unitsPicker(query), labelsPicker(suite, query),
       suiteNote(suite), fineSettings(query, suite, FINE));

@@ -285,6 +285,33 @@ def test_leave_one_out_and_vif_agree_with_statsmodels() -> None:
     assert (test.f, test.p) == pytest.approx((f, p))
 
 
+def test_the_last_batch_is_a_predictor_where_it_differs() -> None:
+    """Its share of a batch of 512 moves crossing and onset: beside both, the crossing adds none."""
+    share = np.array([p * (p - 1) // 2 % 512 / 512 for p in TEN])
+    cells = pd.DataFrame(
+        {
+            "p": TEN,
+            "last_batch": share,
+            "p_cross": frame(noise=0.005)["p_cross"] * share**-0.2,
+            "p_onset": frame(noise=0.005, seed=1)["p_onset"] * share**-0.2,
+        }
+    )
+    found, alike = sufficiency(cells, ()), sufficiency(cells.assign(last_batch=0.3 + share / 4), ())
+    assert found is not None
+    assert alike is not None
+    assert "MB" not in alike.models
+    log_p, x, y = (np.log10(cells[name]) for name in ("p", "p_cross", "p_onset"))
+    prime, both, three = (
+        sm.OLS(y, sm.add_constant(np.column_stack(columns))).fit()
+        for columns in ([log_p], [log_p, np.log10(share)], [log_p, np.log10(share), x])
+    )
+    for name, larger, smaller in (("MB_vs_MP", both, prime), ("MB+_vs_MB", three, both)):
+        f, p, _ = larger.compare_f_test(smaller)
+        assert found.tests[name].f == pytest.approx(f)
+        assert found.tests[name].p == pytest.approx(p)
+    assert found.tests["MB_vs_MP"].p < 1e-4 < 0.05 < found.tests["MB+_vs_MB"].p
+
+
 def test_a_constant_axis_is_not_testable_and_costs_nothing() -> None:
     found = sufficiency(frame()[["p", "p_cross", "p_onset", "dropout"]], ["dropout"])
     assert found is not None

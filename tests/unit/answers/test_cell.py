@@ -94,3 +94,13 @@ def test_a_value_nobody_has_is_refused_with_those_there_are() -> None:
     with pytest.raises(Refusal) as refused:
         one_cell(frame(run("grok"), run("grok", lr=1e-2)), {"lr": 5.0}, None)
     assert refused.value.accepted == [1e-3, 1e-2]
+
+
+@pytest.mark.parametrize(
+    ("batch", "steps", "last"), [(10, 6, 5), (11, 5, 11), (54, 2, 1), (55, 1, 55), (512, 1, 55)]
+)
+def test_the_last_batch_is_what_full_ones_leave(batch: int, steps: int, last: int) -> None:
+    cell = one_cell(frame(run("grok", batch=batch)), {}, None)
+    assert cell.n_train == 55
+    assert (cell.steps_per_epoch, cell.last_batch) == (steps, last)
+    assert cell.batch_size == min(batch, 55)

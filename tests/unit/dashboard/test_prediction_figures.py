@@ -44,6 +44,8 @@ def cell(prime: int, decay: float, cross: float | None, onset: float | None) -> 
         onset_step=None,
         residual=0.05 if both else None,
         k_mem=40_000.0,
+        batch_size=512,
+        last_batch=512,
         seeds=ByKind(speed=5, grok=5),
         censored=ByKind(speed=0, grok=0),
         missing=ByKind(speed=0, grok=0),

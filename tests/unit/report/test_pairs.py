@@ -40,6 +40,8 @@ def cell(prime: int, cross: float | None, onset: float | None, seeds: int = 5) -
         onset_step=None,
         residual=None,
         k_mem=1.0,
+        batch_size=512,
+        last_batch=512,
         seeds=ByKind(speed=seeds, grok=seeds),
         censored=ByKind(speed=0, grok=0),
         missing=ByKind(speed=0, grok=0),
@@ -63,8 +65,19 @@ def test_only_suites_that_differ_in_one_plain_setting_are_paired() -> None:
     (found,) = pairs([a, b])
     assert (found.setting, found.first.name, found.second.name) == ("positions", "a", "b")
     assert pairs([a, suite("c", SECOND, positions="rope", lr=0.1)]) == []
-    assert pairs([a, suite("c", SECOND, primes=[3])]) == []
     assert pairs([a, suite("c", SECOND)]) == []
+    own = [{"widths": [8], "settings": {"lr": 0.1}}]
+    assert pairs([a, suite("c", SECOND, grok=own)]) == []
+
+
+def test_suites_may_ask_for_other_runs_of_common_cells() -> None:
+    a = suite("a", FIRST, grok=[{"widths": [8]}], settings={"batch_size": {"steps": 12.36}})
+    grid = {"primes": [97, 98, 3], "seeds": [7], "grok": [{"widths": [16], "primes": [97]}]}
+    b = suite("b", SECOND, settings={"batch_size": {"steps": 12.06}}, **grid)
+    (found,) = pairs([a, b])
+    (said,) = pair_sentences([found])
+    assert said.startswith("Steps an epoch 12.06 instead of 12.36 (b beside a): P_cross +3 %")
+    assert "b (steps an epoch 12.06)" in pair_table(found).caption
 
 
 def test_cells_that_one_suite_has_not_trained_are_not_common() -> None:

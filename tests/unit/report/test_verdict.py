@@ -18,6 +18,7 @@ from service.report.verdict import (
     baselines,
     calibration,
     capacity,
+    last_batch,
     other_clock,
     papers_way,
     prediction,
@@ -59,6 +60,8 @@ def cell(prime: int, residual: float | None) -> CellRow:
         onset_step=None,
         residual=residual,
         k_mem=4e4,
+        batch_size=512,
+        last_batch=512,
         seeds=ByKind(speed=5, grok=5),
         censored=ByKind(speed=0, grok=0),
         missing=ByKind(speed=0, grok=0),
@@ -240,6 +243,23 @@ def test_a_complexity_that_follows_the_prime_is_not_a_second_witness() -> None:
     assert said.startswith(
         "The crossing is not shown to tell more than log p (nor than log K_mem, which follows it"
     )
+
+
+def test_the_last_batch_is_told_where_cells_differ_in_it() -> None:
+    tests = [
+        replace(rank(9.0, p, 10), test="sufficiency", statistic=name, floor=None)
+        for name, p in (("F MB vs MP", 0.001), ("F MB+ vs MB", 0.4))
+    ]
+    given = answer(*tests, residuals=(0.1, 0.2, None))
+    sizes = (39, 442, 4)  # the third has no residual
+    cells = tuple(replace(c, last_batch=n) for c, n in zip(given.cells, sizes, strict=True))
+    assert list(last_batch(replace(given, cells=cells))) == [
+        "The last step of an epoch has 39 to 442 examples, all others 512. How many tells more "
+        "about the onset than log p alone: F 9, p = 0.001.",
+        "The crossing is not shown to tell more than log p and the last batch together: F 9, "
+        "p = 0.4.",
+    ]
+    assert list(last_batch(answer(residuals=(0.1, 0.2)))) == []
 
 
 def test_seeds_apart_are_told_both_ways() -> None:

@@ -28,6 +28,7 @@ OTHERS = {
     "permutations",
     "control_labels",
     "batch_size",
+    "last_batch",
     "mini",
     "central-two-cores",
     "weight_decay-two-cores",
@@ -170,6 +171,17 @@ def test_mini_takes_about_as_many_steps_an_epoch_as_the_paper() -> None:
     for run in load_suite("mini").runs():
         if run.kind != "capacity":
             assert run.steps_per_epoch in (12, 13)
+
+
+def test_last_batch_differs_from_mini_in_the_last_step_alone() -> None:
+    mini = {run.data.prime: run for run in load_suite("mini").runs() if run.kind == "grok"}
+    for run in load_suite("last_batch").runs():
+        other = mini[run.data.prime]
+        assert run.steps_per_epoch == other.steps_per_epoch == 13
+        left, usual = (each.data.n_train - 12 * each.optimiser.batch_size for each in (run, other))
+        assert 6 <= left <= 15
+        assert usual > 0.3 * other.optimiser.batch_size
+        assert run.optimiser.batch_size < 1.04 * other.optimiser.batch_size
 
 
 def test_permutations_compose_in_s5() -> None:
