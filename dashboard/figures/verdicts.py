@@ -138,18 +138,17 @@ def left_out(models: Sequence[NestedModel]) -> list[Row]:
 
 def seeds_apart(ways: Sequence[Apart]) -> list[Row]:
     """The crossing beside log p where crossing and onset share no run, both ways in one row."""
-    known = [w for w in ways if w.p is not None and w.loo_crossing is not None]
-    if not known:
+    if not ways:
         return []
-    holds = all(w.p is not None and w.p < ALPHA for w in known)
-    errors = (f"{w.loo_crossing:.3g} against {w.loo_prime:.3g}" for w in known)
+    holds = all(w.p < ALPHA and w.loo_crossing < w.loo_prime for w in ways)
+    errors = (f"{w.loo_crossing:.3g} against {w.loo_prime:.3g}" for w in ways)
     return [
         {
             "group": GROUPS["sufficiency"],
             "name": "leave-one-out errors with seeds apart, the crossing against log p",
             "value": " and ".join(errors) + " dex",
-            "p": " and ".join(p_value(w.p) for w in known),
-            "n": min(w.n for w in known),
+            "p": " and ".join(p_value(w.p) for w in ways),
+            "n": min(w.n for w in ways),
             "verdict": "The crossing tells more than the prime, even with different seeds."
             if holds
             else "Not shown that the crossing of other seeds tells more than the prime.",

@@ -22,10 +22,13 @@ class Hand:
 
 
 def deal(mem: FirstPassages, grok: GrokRuns, units: Units = "epochs") -> tuple[Hand, Hand] | None:
-    """Alternating seeds in two hands; None when one would hold fewer than two of either kind."""
-    if min(len(mem.seeds), len(grok.seeds)) < FEWEST:
+    """Seeds that both kinds have, by turns in two hands; None when one would hold fewer than two.
+
+    A width has those seeds of a hand that were trained there.
+    """
+    seeds = sorted({*mem.seeds} & {*grok.seeds})
+    if len(seeds) < FEWEST:
         return None
-    seeds = sorted({*mem.seeds, *grok.seeds})
     return _hand(mem, grok, seeds[::2], units), _hand(mem, grok, seeds[1::2], units)
 
 

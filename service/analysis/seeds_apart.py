@@ -27,39 +27,44 @@ class SeedsApart:
     """
 
     n: int
-    rho: float | None
-    median_residual: float | None
-    loo_crossing: float | None
-    loo_prime: float | None
-    f: float | None
-    p: float | None
+    rho: float
+    median_residual: float
+    loo_crossing: float
+    loo_prime: float
+    f: float
+    p: float
 
 
 def seeds_apart(cells: pd.DataFrame, axes: Sequence[str]) -> tuple[SeedsApart, ...]:
-    """Both ways round; empty where no cell has hands."""
-    ways = (("a", "b"), ("b", "a"))
+    """Both ways round; empty unless the cells can carry the comparison with log p both times."""
     if not {"p_cross_a", "p_cross_b", "p_onset_a", "p_onset_b"} <= set(cells.columns):
         return ()
-    found = (
+    found = [
         _one_way(
             usable(cells.assign(p_cross=cells[f"p_cross_{x}"], p_onset=cells[f"p_onset_{y}"])), axes
         )
-        for x, y in ways
-    )
-    return tuple(way for way in found if way.n)
+        for x, y in (("a", "b"), ("b", "a"))
+    ]
+    known = tuple(way for way in found if way is not None)
+    return known if len(known) == len(found) else ()
 
 
-def _one_way(cells: pd.DataFrame, axes: Sequence[str]) -> SeedsApart:
+def _one_way(cells: pd.DataFrame, axes: Sequence[str]) -> SeedsApart | None:
     x, y = log_pair(cells)
     ranked = spearman(x, y, n_permutations=1)
-    models = sufficiency(cells, axes)
-    beside = None if models is None else models.tests["MP+_vs_MP"]
+    nested = sufficiency(cells, axes)
+    if ranked is None or nested is None or nested.models["MP"].dropped:
+        return None
+    errors = [nested.models[name].loo_rmse for name in ("M1", "MP")]
+    beside = nested.tests["MP+_vs_MP"]
+    if errors[0] is None or errors[1] is None or beside.f is None or beside.p is None:
+        return None
     return SeedsApart(
         n=len(cells),
-        rho=None if ranked is None else ranked.rho,
-        median_residual=float(np.median(y - x)) if len(cells) else None,
-        loo_crossing=None if models is None else models.models["M1"].loo_rmse,
-        loo_prime=None if models is None else models.models["MP"].loo_rmse,
-        f=None if beside is None else beside.f,
-        p=None if beside is None else beside.p,
+        rho=ranked.rho,
+        median_residual=float(np.median(y - x)),
+        loo_crossing=errors[0],
+        loo_prime=errors[1],
+        f=beside.f,
+        p=beside.p,
     )

@@ -116,14 +116,14 @@ class Apart:
     """Onsets of one half of the seeds predicted by the crossings of the other half."""
 
     n: int
-    rho: float | None
-    median_residual: float | None
+    rho: float
+    median_residual: float
     loo_crossing: Annotated[
-        float | None, Field(description="leave-one-out error of the crossing, decades")
+        float, Field(description="leave-one-out error of the crossing, decades")
     ]
-    loo_prime: Annotated[float | None, Field(description="leave-one-out error of log p, decades")]
+    loo_prime: Annotated[float, Field(description="leave-one-out error of log p, decades")]
     f: Annotated[float | None, Field(description="crossing beside log p")]
-    p: float | None
+    p: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -443,12 +443,12 @@ def _models(nested: Sufficiency | None) -> tuple[NestedModel, ...]:
 def _apart(way: SeedsApart) -> Apart:
     return Apart(
         n=way.n,
-        rho=finite(way.rho),
-        median_residual=finite(way.median_residual),
-        loo_crossing=finite(way.loo_crossing),
-        loo_prime=finite(way.loo_prime),
+        rho=way.rho,
+        median_residual=way.median_residual,
+        loo_crossing=way.loo_crossing,
+        loo_prime=way.loo_prime,
         f=finite(way.f),
-        p=finite(way.p),
+        p=way.p,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
 
 from dashboard.numbers import count
 from service.report.content import SuiteContent
@@ -12,6 +11,7 @@ from service.report.laws import c_model, c_model_text
 from service.report.pairs import Pair, pair_sentences
 from service.report.scope import cost
 from service.report.verdict import (
+    apart,
     baselines,
     calibration,
     capacity,
@@ -35,7 +35,8 @@ def findings(chapters: Sequence[SuiteContent], found: Sequence[Pair]) -> list[Bl
                 (
                     " ".join(prediction(answer)),
                     next(iter(calibration(answer))),
-                    *islice(baselines(answer), 3),
+                    *baselines(answer),
+                    *apart(answer.apart),
                     *last_batch(answer),
                     *papers_way(content),
                     *other_clock(content),
@@ -46,9 +47,9 @@ def findings(chapters: Sequence[SuiteContent], found: Sequence[Pair]) -> list[Bl
     if found:
         blocks.append(Paragraph("Suites that differ in one setting:"))
         blocks.append(Bullets(tuple(pair_sentences(found))))
-    apart = _not_one_capacity(chapters)
-    if apart:
-        blocks.append(Paragraph(apart))
+    several = _not_one_capacity(chapters)
+    if several:
+        blocks.append(Paragraph(several))
     return blocks
 
 

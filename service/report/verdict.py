@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from scipy import stats
@@ -30,7 +30,6 @@ from service.report.words import (
 ALPHA = 0.05
 HINT = 0.01  # between this and ALPHA a difference is called a hint
 FEW_SEEDS = 5
-LEAST_OFFSET = 6  # cells that an interval of a median takes
 
 
 def verdict(content: SuiteContent) -> tuple[str, ...]:
@@ -43,7 +42,9 @@ def verdict(content: SuiteContent) -> tuple[str, ...]:
             *prediction(answer),
             *calibration(answer),
             *baselines(answer),
+            *apart(answer.apart),
             *last_batch(answer),
+            *(f"{note[:1].upper()}{note[1:].rstrip('.')}." for note in answer.notes),
             *_within(answer),
             *_across(answer),
             *papers_way(content),
@@ -87,7 +88,9 @@ def calibration(answer: TestsAnswer) -> Iterator[str]:
     """The offset and the slope, each with its interval."""
     middle = statistic(answer, "median")
     if middle is None or middle.value is None:
-        yield "Calibration is not testable: no cell has a residual."
+        known = any(c.residual is not None for c in answer.cells)
+        why = "every residual is zero" if known else "no cell has a residual"
+        yield f"Calibration is not testable: {why}."
         return
     factor = f"the onset lies at {10**middle.value:.2f} × the crossing"
     if middle.low is None or middle.high is None:
@@ -128,7 +131,7 @@ ONE_PREDICTOR = 0.999  # correlation above which log K_mem is log p under anothe
 
 
 def baselines(answer: TestsAnswer) -> Iterator[str]:
-    """What the crossing tells beside simpler predictors, and if that is more than shared chance."""
+    """What the crossing tells beside simpler predictors."""
     errors = {m.name: m.loo_rmse for m in answer.models if m.loo_rmse is not None}
     named = {
         "M0": "a constant",
@@ -145,15 +148,13 @@ def baselines(answer: TestsAnswer) -> Iterator[str]:
         test = statistic(answer, name)
         if test is None or (same and what == "log K_mem"):
             continue
-        what += " (nor than log K_mem, which follows it here)" if same else ""
+        if same:
+            word = "nor" if test.p is not None and test.p >= ALPHA else "or"
+            what += f" ({word} than log K_mem, which follows it here)"
         if not test.testable or test.p is None:
             yield f"Whether the crossing tells more than {what} is not testable: {test.note}."
             continue
-        what = what.replace("nor than", "or than") if test.p < ALPHA else what
         yield f"{_tells_more('the crossing', test)} than {what}{_f(test)}."
-    yield from apart(answer.apart)
-    for note in answer.notes:
-        yield f"{note[:1].upper()}{note[1:].rstrip('.')}."
 
 
 def _tells_more(what: str, test: Statistic) -> str:
@@ -197,21 +198,19 @@ def _complexity_follows_the_prime(answer: TestsAnswer) -> bool:
 
 def apart(ways: tuple[Apart, ...]) -> Iterator[str]:
     """The same prediction where crossing and onset share no run."""
-    known = [w for w in ways if w.loo_crossing is not None and w.loo_prime is not None]
-    if not known:
+    if not ways:
         return
 
-    def both(values: list[str]) -> str:
+    def both(values: Iterable[str]) -> str:
         return " and ".join(values)
 
     yield (
         "T_gen and delay are read off the same runs, so that chance moves crossing and onset "
         "together. With the crossing of one half of the seeds and the onset of the other, one way "
-        f"and the other: ρ {both([plain(w.rho) for w in known])}; leave-one-out error "
-        f"{both([plain(w.loo_crossing) for w in known])} dex by the crossing against "
-        f"{both([plain(w.loo_prime) for w in known])} by log p; tests of the crossing beside "
-        f"log p: {both([probability(w.p) for w in known])} ({both([str(w.n) for w in known])} "
-        "cells)."
+        f"and the other: ρ {both(plain(w.rho) for w in ways)}; leave-one-out error "
+        f"{both(plain(w.loo_crossing) for w in ways)} dex by the crossing against "
+        f"{both(plain(w.loo_prime) for w in ways)} by log p; tests of the crossing beside "
+        f"log p: {both(probability(w.p) for w in ways)} ({both(str(w.n) for w in ways)} cells)."
     )
 
 
@@ -298,12 +297,14 @@ def other_clock(content: SuiteContent) -> Iterator[str]:
         name = f"By the {convention_text(*chosen)}"
         ends = answer.n_at_floor + answer.n_at_cap
         cells = f"{answer.n} of {answer.n_total} cells have a crossing and an onset"
-        if answer.n < LEAST_OFFSET or 2 * ends > answer.n_total:
+        rank = statistic(answer, "spearman")
+        resolved = rank is not None and rank.testable and (rank.floor or 0.0) < ALPHA
+        if not resolved or 2 * ends > answer.n_total:
             why = f"; {count(ends, 'onset')} at an end of the trained widths" if ends else ""
             yield f"{name} the prediction is not testable with these widths: {cells}{why}."
         else:
             yield (
-                f"{name}: ρ {with_interval(statistic(answer, 'spearman'))}, median residual "
+                f"{name}: ρ {with_interval(rank)}, median residual "
                 f"{offset(statistic(answer, 'median'))} ({cells})."
             )
 

@@ -332,20 +332,25 @@ def test_every_test_has_a_verdict_in_words(given: Statistic, words: str, tone: s
 
 
 @pytest.mark.parametrize(
-    ("ps", "words"),
+    ("ps", "loo", "words"),
     [
-        ((0.01, 0.02), "The crossing tells more than the prime, even with different seeds."),
-        ((0.01, 0.2), "Not shown that the crossing of other seeds tells more than the prime."),
+        ((0.01, 0.02), 0.1, "The crossing tells more than the prime, even with different seeds."),
+        ((0.01, 0.2), 0.1, "Not shown that the crossing of other seeds tells more than the prime."),
+        (
+            (0.01, 0.02),
+            0.3,
+            "Not shown that the crossing of other seeds tells more than the prime.",
+        ),
     ],
 )
 def test_seeds_apart_are_one_row_that_holds_only_both_ways(
-    answer: TestsAnswer, ps: tuple[float, float], words: str
+    answer: TestsAnswer, ps: tuple[float, float], loo: float, words: str
 ) -> None:
     ways = tuple(
-        Apart(n=9, rho=0.9, median_residual=-0.2, loo_crossing=0.1, loo_prime=0.12, f=3.0, p=p)
+        Apart(n=9, rho=0.9, median_residual=-0.2, loo_crossing=loo, loo_prime=0.12, f=3.0, p=p)
         for p in ps
     )
     (found,) = [r for r in table(replace(answer, apart=ways), None) if "apart" in r["name"]]
     assert found["verdict"] == words
-    assert found["value"] == "0.1 against 0.12 and 0.1 against 0.12 dex"
+    assert found["value"] == f"{loo} against 0.12 and {loo} against 0.12 dex"
     assert not any("apart" in r["name"] for r in table(answer, None))

@@ -178,6 +178,9 @@ def test_no_residual_is_not_a_verdict() -> None:
     assert list(calibration(answer(residuals=(None, None)))) == [
         "Calibration is not testable: no cell has a residual."
     ]
+    assert list(calibration(answer(residuals=(0.0, 0.0)))) == [
+        "Calibration is not testable: every residual is zero."
+    ]
 
 
 def limits(given: TestsAnswer) -> list[str]:
@@ -268,7 +271,7 @@ def test_seeds_apart_are_told_both_ways() -> None:
     (said,) = apart((way, other))
     assert "leave-one-out error 0.1 and 0.2 dex by the crossing against 0.12 and 0.12 by" in said
     assert "p = 0.1 and p = 0.4 (9 and 8 cells)" in said
-    assert list(apart((replace(way, loo_prime=None),))) == []
+    assert list(apart(())) == []
 
 
 def content(**tests: TestsAnswer) -> Any:
@@ -285,6 +288,15 @@ def test_a_clock_whose_onsets_lie_at_an_end_is_not_testable() -> None:
     (said,) = other_clock(content(robust_eval=replace(given, n_at_floor=5)))
     assert "not testable with these widths: 8 of 8 cells" in said
     assert said.endswith("5 onsets at an end of the trained widths.")
+
+
+@pytest.mark.parametrize(
+    ("floor", "words"), [(0.0167, "clock: ρ 1, median residual"), (0.083, "is not testable with")]
+)
+def test_another_clock_is_testable_where_its_order_is(floor: float, words: str) -> None:
+    given = answer(rank(1.0, 0.017, 5, floor=floor), residuals=(-0.1, -0.2, -0.3, -0.2, -0.1))
+    (said,) = other_clock(content(robust_eval=given))
+    assert words in said
 
 
 def test_the_papers_way_says_how_coarse_its_onset_is() -> None:
