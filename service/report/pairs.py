@@ -99,17 +99,14 @@ def pair_sentences(found: Sequence[Pair]) -> Iterator[str]:
         fewest = " and ".join(str(n) for n in seeds)
         yield (
             f"{_changed(pair)} ({pair.second.name} beside {pair.first.name}): "
-            f"{_moved('P_cross', pair.cells)}; {_moved('P_onset', pair.cells)}. Fewest seeds a "
+            f"{_all_moved(pair.cells)}. Fewest seeds a "
             f"cell: {fewest} of {pair.first.name} and {pair.second.name}."
         )
     for change in dict.fromkeys(_changed(pair) for pair in found):
         alike = [pair for pair in found if _changed(pair) == change]
         cells = tuple(both for pair in alike for both in pair.cells)
         if len(alike) > 1:
-            yield (
-                f"{change}, all {len(alike)} pairs of suites: {_moved('P_cross', cells)}; "
-                f"{_moved('P_onset', cells)}."
-            )
+            yield f"{change}, all {len(alike)} pairs of suites: {_all_moved(cells)}."
 
 
 def _changed(pair: Pair) -> str:
@@ -122,29 +119,35 @@ def _seeds(cell: CellRow) -> int:
     return min(cell.seeds.speed, cell.seeds.grok)
 
 
+QUANTITIES = ("P_cross", "P_onset", "residual")
+
+
+def _all_moved(pairs: Sequence[tuple[CellRow, CellRow]]) -> str:
+    return "; ".join(_moved(quantity, pairs) for quantity in QUANTITIES)
+
+
 def _moved(quantity: str, pairs: Sequence[tuple[CellRow, CellRow]]) -> str:
-    """`P_cross +3 % in the median of 6 cells, from 0 to +9 %, p = 0.031`."""
-    name = quantity.lower()
-    known = [
-        (before, after)
-        for cells in pairs
-        if (before := getattr(cells[0], name)) and (after := getattr(cells[1], name))
-    ]
+    """`P_cross +3 % in the median of 6 cells, from 0 to +9 %, p = 0.031`; residuals in dex."""
+    both = [tuple(getattr(cell, quantity.lower()) for cell in cells) for cells in pairs]
+    known = np.array([values for values in both if None not in values], dtype=float)
     if len(known) < FEWEST:
         return f"{quantity}: {count(len(known), 'common cell')}, too few to compare"
-    logs = np.array([np.log10(after / before) for before, after in known])
-    test = signed_rank(logs)
+    residual = quantity == "residual"
+    moves = np.diff(known if residual else np.log10(known)).ravel()
+    test = signed_rank(moves)
     if test is None:
         return f"{quantity} the same in all {count(len(known), 'common cell')}"
     low, middle, high = (
-        signed(100 * (10**value - 1), 0) for value in (logs.min(), np.median(logs), logs.max())
+        signed(move, 2) if residual else signed(100 * (10**move - 1), 0)
+        for move in (moves.min(), np.median(moves), moves.max())
     )
+    unit = "dex" if residual else "%"
     told = f"signed-rank {probability(test.p)}"
     if test.floor >= 0.05:
         told = f"too few cells to test, smallest {probability(test.floor)}"
     return (
-        f"{quantity} {middle} % in the median of {count(len(known), 'common cell')}, from {low} "
-        f"to {high} %, {told}"
+        f"{quantity} {middle} {unit} in the median of {count(len(known), 'common cell')}, from "
+        f"{low} to {high} {unit}, {told}"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -38,7 +39,7 @@ def cell(prime: int, cross: float | None, onset: float | None, seeds: int = 5) -
         at_floor=False,
         at_cap=False,
         onset_step=None,
-        residual=None,
+        residual=math.log10(onset / cross) if cross and onset else None,
         k_mem=1.0,
         batch_size=512,
         last_batch=512,
@@ -98,6 +99,7 @@ def test_what_moved_is_told_with_its_range_and_test() -> None:
     # Six pairs of one sign: 2 / 2⁶.
     assert "of 6 common cells, from +1 to +6 %, signed-rank p = 0.0312" in said
     assert "P_onset the same in all 6 common cells" in said
+    assert "residual −0.01 dex in the median of 6 common cells, from −0.03 to −0.00 dex" in said
     assert said.endswith("Fewest seeds a cell: 5 and 5 of a and b.")
 
 
