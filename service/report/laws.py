@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dashboard.numbers import EN_DASH, count
 from service.analysis.capacity import SAG
+from service.analysis.law import LEAST_PRIMES_OF_C, RELIABLE_CLUSTERS
 from service.answers.law import LawAnswer
 from service.answers.making import BitsPerParameter
 from service.answers.reference import MORRIS_BITS, PAPER_BITS
@@ -150,7 +151,7 @@ def law_blocks(content: SuiteContent) -> list[Block]:
         name=f"{content.name}-law",
         caption=f"{content.name}: T_mem against the capacity fraction f = K_mem / (C_model·P), "
         f"{_window(content)}; smallest AIC first. Pooled intervals of a have errors clustered by "
-        "prime; the stretched form's a and c go together and have none.",
+        "prime from three primes on; the stretched form's a and c go together and have none.",
         header=("setting", "primes", "form", "a", "b", "c", "R²", "AIC", "widths"),
         rows=tuple(rows),
         numeric=frozenset(range(3, 9)),
@@ -186,10 +187,17 @@ def generalisation_sentence(law: LawAnswer) -> str:
     fit = law.generalisation
     if fit is None:
         return "T_gen has too few reached widths for a law."
-    return (
-        f"T_gen ≈ A·p^c·P^(−β) with β {real(fit.beta, fit.beta_low, fit.beta_high)} and c "
-        f"{real(fit.c, fit.c_low, fit.c_high)} (R² {plain(fit.r_squared)}, {fit.n} widths)."
-    )
+    beta = real(fit.beta, fit.beta_low, fit.beta_high)
+    quality = f"(R² {plain(fit.r_squared)}, {count(fit.n, 'width')})"
+    if fit.primes == 1:
+        return f"T_gen ≈ A·P^(−β) with β {beta} {quality}."
+    weak = ""
+    if fit.primes < LEAST_PRIMES_OF_C:
+        weak = f" ({fit.primes} primes: c's interval takes five)"
+    elif fit.primes < RELIABLE_CLUSTERS:
+        weak = f" ({fit.primes} primes: c's interval is rough below ten)"
+    c = real(fit.c, fit.c_low, fit.c_high)
+    return f"T_gen ≈ A·p^c·P^(−β) with β {beta} and c {c} {quality}{weak}."
 
 
 def form_sentence(law: LawAnswer) -> str:
