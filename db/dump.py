@@ -160,9 +160,14 @@ def _recorded(connection: Connection, suite: SuiteRow, dense: int | None) -> dic
     """How the suite was made; one that was loaded and not trained further keeps that."""
     made, earlier = _made(connection, suite.id), suite.recorded
     if earlier is not None:
-        same = earlier.get("trained_until") == made["trained_until"]
+        same = _instant(earlier.get("trained_until")) == _instant(made["trained_until"])
         made = earlier if same else made | {"thinning": earlier.get("thinning")}
     return made if dense is None else made | {"thinning": thinning_rule(dense)}
+
+
+def _instant(written: str | None) -> datetime | None:
+    """One instant has a text in every time zone."""
+    return None if written is None else datetime.fromisoformat(written)
 
 
 def _made(connection: Connection, suite_id: int) -> dict[str, Any]:
@@ -178,8 +183,9 @@ def _made(connection: Connection, suite_id: int) -> dict[str, Any]:
     maker = provenance()
     return {
         "dumped_at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "trained_from": row.first.isoformat() if row.first else None,
-        "trained_until": row.last.isoformat() if row.last else None,
+        # In UTC, whatever the session's time zone.
+        "trained_from": row.first.astimezone(UTC).isoformat() if row.first else None,
+        "trained_until": row.last.astimezone(UTC).isoformat() if row.last else None,
         "devices": [device for device in row.devices or () if device],
         "engines": [engine for engine in row.engines or () if engine],
         "fingerprints": [fingerprint for fingerprint in row.fingerprints or () if fingerprint],

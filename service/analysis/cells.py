@@ -2,10 +2,10 @@
 
 Columns of a cells frame: `p` (prime), `p_cross`, `p_onset` (parameters, NaN = none), `k_mem`
 (bits), `last_batch` (its share of a full batch), one column per swept axis (number or text),
-`setting` (its label), `inherited` (from another suite), `seeds` (common to both kinds),
-`crossing_status`, `onset_status`, `at_floor`, `at_cap`, `p_onset_first4` (the onset on the first
-four seeds), `p_cross_a`, `p_onset_a`, `p_cross_b`, `p_onset_b` (of two hands that share no seed).
-Only the first three are required; the rest serve the tests that need them.
+`setting` (its label), `inherited` (from another suite), `grok_seeds` (how many the onset rests
+on), `crossing_status`, `onset_status`, `at_floor`, `at_cap`, `p_onset_first4` (the onset on the
+first four of them), `p_cross_a`, `p_onset_a`, `p_cross_b`, `p_onset_b` (of two hands that share
+no seed). Only the first three are required; the rest serve the tests that need them.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def cells_frame(cells: Iterable[Cell]) -> pd.DataFrame:
     """The cells as the frame that the tests take."""
     rows = []
     for cell in cells:
-        seeds = min(cell.crossing.seeds)
+        _, grok_seeds = cell.crossing.seeds
         first4 = cell.onset if cell.onset_first4 is None else cell.onset_first4
         a, b = cell.hands or (Hand(None, None), Hand(None, None))
         rows.append(
@@ -113,7 +113,7 @@ def cells_frame(cells: Iterable[Cell]) -> pd.DataFrame:
                 **cell.setting,
                 "setting": setting_label(cell.setting),
                 "inherited": cell.inherited,
-                "seeds": seeds,
+                "grok_seeds": grok_seeds,
                 "crossing_status": cell.crossing.status,
                 "onset_status": cell.onset.status,
                 "at_floor": cell.onset.at_floor,

@@ -146,9 +146,9 @@ def _slope_equivalence(
 
 
 def _first_four(good: pd.DataFrame, level: float) -> FirstFourSeeds | None:
-    if "p_onset_first4" not in good.columns or "seeds" not in good.columns:
+    if "p_onset_first4" not in good.columns or "grok_seeds" not in good.columns:
         return None
-    if good["seeds"].nunique() < 2 or good["seeds"].max() <= FIRST_SEEDS:
+    if good["grok_seeds"].nunique() < 2 or good["grok_seeds"].max() <= FIRST_SEEDS:
         return None
     equal = usable(good.assign(p_onset=good["p_onset_first4"]))
     x, y = log_pair(equal)

@@ -20,6 +20,7 @@ MEMORISATION_WINDOW: Window = (0.0, 0.25)
 GENERALISATION_WINDOW: Window = (0.08, 1.0)
 CONTROL_DEGREE = 3  # of the curve in log f that the collapse test holds fixed
 RELIABLE_CLUSTERS = 10
+LEAST_PRIMES_OF_C = 5  # fewer primes than this carry no interval of the exponent of p
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,16 +184,22 @@ def _line(x: FloatArray, y: FloatArray, prime: IntArray, form: Form, c: float | 
     )
 
 
-def _reach(design: FloatArray, y: FloatArray, prime: IntArray) -> list[float]:
-    """Half the 95 % interval of each coefficient; widths of one prime are not independent."""
+def _reach(
+    design: FloatArray, y: FloatArray, prime: IntArray, between: frozenset[int] = frozenset()
+) -> list[float]:
+    """Half the 95 % interval of each coefficient; widths of one prime are not independent.
+
+    Clustered errors have t on G − 1 degrees of freedom; columns `between` differ between primes
+    only, so that their slope and the intercept take two of the G.
+    """
     clusters = len(np.unique(prime))
     if 3 <= clusters < len(y):
         fit = sm.OLS(y, design).fit(cov_type="cluster", cov_kwds={"groups": prime}, use_t=True)
-        df = clusters - 1
+        df = [clusters - 2 if i in between else clusters - 1 for i in range(design.shape[1])]
     else:
         fit = sm.OLS(y, design).fit()
-        df = len(y) - design.shape[1]
-    return [float(stats.t.ppf(0.975, df)) * float(error) for error in fit.bse]
+        df = [len(y) - design.shape[1]] * design.shape[1]
+    return [float(t * error) for t, error in zip(stats.t.ppf(0.975, df), fit.bse, strict=True)]
 
 
 def collapse_test(points: LawPoints) -> Collapse:
@@ -229,7 +236,8 @@ def collapse_test(points: LawPoints) -> Collapse:
 class GeneralisationLaw:
     """T_gen ≈ A·p^c·P^{−β}; with a single prime p^c is not identified and c = 0.
 
-    `c_reach` and `beta_reach` are half their 95 % intervals.
+    `c_reach` and `beta_reach` are half their 95 % intervals. c differs between primes only: its
+    interval has t on G − 2 degrees of freedom and is None below five primes.
     """
 
     window: Window | None
@@ -261,13 +269,13 @@ def generalisation_law(
     if len(inside.time) <= design.shape[1] or np.linalg.matrix_rank(design) < design.shape[1]:
         return None
     fit = sm.OLS(np.log(inside.time), design).fit()
-    reach = _reach(design, np.log(inside.time), inside.prime)
+    reach = _reach(design, np.log(inside.time), inside.prime, between=frozenset({2}))
     return GeneralisationLaw(
         window=window,
         log_a=float(fit.params[0]),
         c=float(fit.params[2]) if len(primes) > 1 else 0.0,
         beta=float(fit.params[1]),
-        c_reach=reach[2] if len(primes) > 1 else None,
+        c_reach=reach[2] if len(primes) >= LEAST_PRIMES_OF_C else None,
         beta_reach=reach[1],
         # Equal times everywhere leave nothing to explain.
         r2=float(fit.rsquared) if fit.centered_tss > 0 else float("nan"),

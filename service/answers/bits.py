@@ -119,14 +119,18 @@ class _Fits:
 _fits = _Fits()
 
 
-def capacity_inputs(runs: pd.DataFrame) -> CapacityRuns | None:
-    """Finished runs of the prime with most of them, as the analysis wants them."""
-    done, missing = closed(runs)
+def measured_runs(runs: pd.DataFrame) -> pd.DataFrame:
+    """Finished runs of the prime with most of them: those that are fitted."""
+    done, _ = closed(runs)
     done = done[done["bits"].notna()]
+    return done[done["prime"] == done["prime"].value_counts().index[0]] if len(done) else done
+
+
+def capacity_inputs(runs: pd.DataFrame) -> CapacityRuns | None:
+    """The measured runs as the analysis wants them."""
+    done, (_, missing) = measured_runs(runs), closed(runs)
     if not len(done):
         return None
-    prime = done["prime"].value_counts().index[0]
-    done = done[done["prime"] == prime]
     return CapacityRuns(
         width=done["width"].to_numpy(),
         params=done["params"].to_numpy(),

@@ -18,6 +18,7 @@ from service.answers.bits import (
     capacity_inputs,
     capacity_runs,
     fitted_capacity,
+    measured_runs,
 )
 from service.answers.cell import plain, sortable
 from service.answers.making import BitsPerParameter, Method, Setting, SettingValue, finite
@@ -46,6 +47,7 @@ class WidthCapacity:
     low: float | None
     high: float | None
     flags: Annotated[tuple[str, ...], Field(description="not_saturated, sagging")]
+    fitted: Annotated[bool, Field(description="the line of C_model uses this width")]
     points: tuple[CapacityPoint, ...]
 
 
@@ -106,6 +108,7 @@ def capacity(connection: Connection, question: Question) -> CapacityAnswer:
     chosen = capacity_runs(runs, values)
     c_model = bits_per_parameter(connection, suite, values, method, level)
     inputs = capacity_inputs(chosen)
+    measured = measured_runs(chosen)
     structured = read_runs(connection, suite)
     return CapacityAnswer(
         suite=suite.name,
@@ -114,7 +117,9 @@ def capacity(connection: Connection, question: Question) -> CapacityAnswer:
         method=method,
         prime=None if inputs is None else int(inputs.vocabulary) - 2,
         vocabulary=None if inputs is None else inputs.vocabulary,
-        widths=() if fitted is None else tuple(_width(p, chosen) for p in fitted.plateaus),
+        widths=()
+        if fitted is None
+        else tuple(_width(p, measured, p.width in fitted.used) for p in fitted.plateaus),
         fit=None if fitted is None else _fit(fitted),
         c_model=c_model,
         p_mem=_thresholds(structured, c_model.value),
@@ -159,8 +164,8 @@ def _one_setting(suite: SuiteRecord, runs: pd.DataFrame, question: Question) -> 
     return {name: plain(settings.iloc[0][name]) for name in columns}
 
 
-def _width(plateau: Plateau, runs: pd.DataFrame) -> WidthCapacity:
-    done = runs[(runs["width"] == plateau.width) & runs["bits"].notna()].sort_values("n_train")
+def _width(plateau: Plateau, runs: pd.DataFrame, fitted: bool) -> WidthCapacity:
+    done = runs[runs["width"] == plateau.width].sort_values("n_train")
     flags = [name for name in ("not_saturated", "sagging") if getattr(plateau, name)]
     return WidthCapacity(
         width=plateau.width,
@@ -169,6 +174,7 @@ def _width(plateau: Plateau, runs: pd.DataFrame) -> WidthCapacity:
         low=finite(plateau.low),
         high=finite(plateau.high),
         flags=tuple(flags),
+        fitted=fitted,
         points=tuple(
             CapacityPoint(
                 run=row["run_id"],

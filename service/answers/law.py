@@ -82,13 +82,14 @@ class GeneralisationFit:
 
     log_a: float
     c: float
-    c_low: float | None
+    c_low: Annotated[float | None, Field(description="null: fewer than five primes")]
     c_high: float | None
     beta: float
     beta_low: float | None
     beta_high: float | None
     r_squared: float | None
     n: int
+    primes: Annotated[int, Field(description="primes among the n widths")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,4 +226,5 @@ def _generalisation(found: GeneralisationLaw | None) -> GeneralisationFit | None
         beta_high=finite(found.beta + found.beta_reach),
         r_squared=finite(found.r2),
         n=found.n,
+        primes=len(found.primes),
     )

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from dashboard.numbers import EN_DASH, count
 from service.analysis.capacity import SAG
+from service.analysis.law import LEAST_PRIMES_OF_C, RELIABLE_CLUSTERS
+from service.answers.capacity import CapacityAnswer, WidthCapacity
 from service.answers.law import LawAnswer
 from service.answers.making import BitsPerParameter
 from service.answers.reference import MORRIS_BITS, PAPER_BITS
@@ -33,7 +37,7 @@ def c_model_text(bits: BitsPerParameter) -> str:
 def capacity_blocks(content: SuiteContent) -> list[Block]:
     """C_model of every setting with its interval, and what others found."""
     rows = []
-    notes = []
+    notes: dict[str, list[str]] = {}  # settings by what is to be said of them
     for part in content.settings:
         bits = c_model(content, part)
         name = setting_or(part.setting, "all cells")
@@ -50,10 +54,8 @@ def capacity_blocks(content: SuiteContent) -> list[Block]:
                 EN_DASH if fit is None else str(fit.widths),
             )
         )
-        if isinstance(part.capacity, str):
-            notes.append(f"{name}: {part.capacity}.")
-        elif bits is not None and bits.source == "fitted":
-            notes += capacity_limits(part)
+        for note in _capacity_notes(part, bits):
+            notes.setdefault(note, []).append(name)
     rows.append(("paper, central", plain(PAPER_BITS), "as printed", EN_DASH, EN_DASH, EN_DASH))
     rows.append(
         ("Morris et al. (2025)", plain(MORRIS_BITS), "language models", EN_DASH, EN_DASH, EN_DASH)
@@ -67,21 +69,35 @@ def capacity_blocks(content: SuiteContent) -> list[Block]:
         rows=tuple(rows),
         numeric=frozenset({1, 3, 4, 5}),
     )
-    return [table, *(Paragraph(note) for note in dict.fromkeys(notes)), Paragraph(ABOUT_PAPER_BITS)]
+    several = len(content.settings) > 1
+    said = [f"{'; '.join(names)}: {note}" if several else note for note, names in notes.items()]
+    if any(_is_fitted(c_model(content, part)) for part in content.settings):
+        said.append(ABOUT_PAPER_BITS)
+    return [table, *(Paragraph(sentence) for sentence in said)]
 
 
 ABOUT_PAPER_BITS = (
     f"Where C_model differs from the paper's {PAPER_BITS:g}, these runs cannot say why: the suites "
     "that the authors released measure capacity on modular data and take C_model as given, so that "
-    "no run stands behind the printed value."
+    "no released run stands behind the printed value."
 )
 
 
+def _is_fitted(bits: BitsPerParameter | None) -> bool:
+    return bits is not None and bits.source == "fitted"
+
+
+def _capacity_notes(part: SettingContent, bits: BitsPerParameter | None) -> list[str]:
+    if isinstance(part.capacity, str):
+        return [f"{part.capacity}."]
+    return capacity_limits(part) if _is_fitted(bits) else []
+
+
 def capacity_limits(part: SettingContent) -> list[str]:
-    """What the interval of C_model does not carry, and what the paper's rule gives."""
+    """What C_model rests on, what its interval does not carry, and what the paper's rule gives."""
     if isinstance(part.capacity, str):
         return []
-    widths = part.capacity.widths
+    widths = _in_the_line(part.capacity)
     runs = sum(len(w.points) for w in widths)
     found = [
         f"C_model rests on {runs} runs at {count(len(widths), 'width')}; its interval is over "
@@ -94,6 +110,7 @@ def capacity_limits(part: SettingContent) -> list[str]:
             f"smaller one, by up to {100 * max(worse):.0f} %: memorisation suffers past the "
             "plateau, or patience ended training early, so that C_model may be too low."
         )
+    found += _never_saturated(part.capacity)
     theirs = part.c_model.get("paper")
     if theirs is not None and theirs.source == "fitted":
         found.append(
@@ -103,11 +120,25 @@ def capacity_limits(part: SettingContent) -> list[str]:
     return found
 
 
+def _in_the_line(answer: CapacityAnswer) -> list[WidthCapacity]:
+    return [width for width in answer.widths if width.fitted]
+
+
+def _never_saturated(answer: CapacityAnswer) -> Iterator[str]:
+    """Widths of which only a lower bound is known, and whether the line has them."""
+    flagged = [width for width in answer.widths if "not_saturated" in width.flags]
+    if out := [str(width.width) for width in flagged if not width.fitted]:
+        left = "is" if len(out) == 1 else "are"
+        yield f"d = {', '.join(out)} never saturated and {left} left out of the line."
+    if kept := [str(width.width) for width in flagged if width.fitted]:
+        yield f"d = {', '.join(kept)} never saturated: the line takes a lower bound there."
+
+
 def falls(part: SettingContent) -> list[float]:
-    """Of widths whose curve falls by more than a sag: by what share, largest set or not."""
+    """Of fitted widths whose curve falls by more than a sag: by what share, largest set or not."""
     if isinstance(part.capacity, str):
         return []
-    found = (_largest_fall([p.bits for p in w.points]) for w in part.capacity.widths)
+    found = (_largest_fall([p.bits for p in w.points]) for w in _in_the_line(part.capacity))
     return [fall for fall in found if fall > SAG]
 
 
@@ -150,7 +181,7 @@ def law_blocks(content: SuiteContent) -> list[Block]:
         name=f"{content.name}-law",
         caption=f"{content.name}: T_mem against the capacity fraction f = K_mem / (C_model·P), "
         f"{_window(content)}; smallest AIC first. Pooled intervals of a have errors clustered by "
-        "prime; the stretched form's a and c go together and have none.",
+        "prime from three primes on; the stretched form's a and c go together and have none.",
         header=("setting", "primes", "form", "a", "b", "c", "R²", "AIC", "widths"),
         rows=tuple(rows),
         numeric=frozenset(range(3, 9)),
@@ -186,10 +217,17 @@ def generalisation_sentence(law: LawAnswer) -> str:
     fit = law.generalisation
     if fit is None:
         return "T_gen has too few reached widths for a law."
-    return (
-        f"T_gen ≈ A·p^c·P^(−β) with β {real(fit.beta, fit.beta_low, fit.beta_high)} and c "
-        f"{real(fit.c, fit.c_low, fit.c_high)} (R² {plain(fit.r_squared)}, {fit.n} widths)."
-    )
+    beta = real(fit.beta, fit.beta_low, fit.beta_high)
+    quality = f"(R² {plain(fit.r_squared)}, {count(fit.n, 'width')})"
+    if fit.primes == 1:
+        return f"T_gen ≈ A·P^(−β) with β {beta} {quality}."
+    weak = ""
+    if fit.primes < LEAST_PRIMES_OF_C:
+        weak = f" ({fit.primes} primes: c's interval takes five)"
+    elif fit.primes < RELIABLE_CLUSTERS:
+        weak = f" ({fit.primes} primes: c's interval is rough below ten)"
+    c = real(fit.c, fit.c_low, fit.c_high)
+    return f"T_gen ≈ A·p^c·P^(−β) with β {beta} and c {c} {quality}{weak}."
 
 
 def form_sentence(law: LawAnswer) -> str:

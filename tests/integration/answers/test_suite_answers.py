@@ -40,6 +40,7 @@ def test_capacity_grows_with_the_parameters_as_it_was_made_to(connection: Connec
     answer = capacity(connection, TINY)
     assert [width.width for width in answer.widths] == [4, 6, 8, 10]
     assert answer.fit is not None
+    assert sum(width.fitted for width in answer.widths) == answer.fit.widths
     assert answer.fit.slope == pytest.approx(BITS, rel=0.01)
     assert answer.prime == 23
     thresholds = {(row.prime, row.k_mem): row.p_mem for row in answer.p_mem}

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import random
 import zipfile
+from datetime import datetime
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from fixtures.curves import record_all, record_diverged
@@ -35,9 +37,12 @@ def recorded(database: Database) -> Database:
     return database
 
 
-def write_dump(database: Database, path: Path, *, dense: int | None = None) -> Dumped:
+def write_dump(
+    database: Database, path: Path, *, dense: int | None = None, zone: str = "UTC"
+) -> Dumped:
     engine = database.engine.execution_options(isolation_level="REPEATABLE READ")
     with engine.connect() as connection:
+        connection.execute(text(f"SET LOCAL TIME ZONE '{zone}'"))
         return dump_suite(connection, "little", path, dense=dense)
 
 
@@ -171,9 +176,38 @@ def test_a_suite_trained_further_is_dated_anew(
     record_all(other.engine, claim_all(other.engine, [grok_spec(seed=9)]), epochs=10)
     write_dump(other, tmp_path / "more.dump")
     first, second = made(tmp_path / "little.dump"), made(tmp_path / "more.dump")
-    assert second["trained_until"] > first["trained_until"]
-    assert second["dumped_at"] >= second["trained_until"][:19]
+    until = datetime.fromisoformat(second["trained_until"])
+    assert until > datetime.fromisoformat(first["trained_until"])
+    # The dump is dated to the second.
+    assert datetime.fromisoformat(second["dumped_at"]) >= until.replace(microsecond=0)
     assert second["thinning"] == first["thinning"]  # the curves that were thinned still are
+
+
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York"])
+def test_the_zone_of_a_session_neither_dates_a_suite_nor_makes_it_new(
+    recorded: Database, other: Database, tmp_path: Path, zone: str
+) -> None:
+    write_dump(recorded, tmp_path / "little.dump", zone=zone)
+    first = made(tmp_path / "little.dump")
+    assert first["trained_from"].endswith("+00:00")
+    assert first["trained_until"].endswith("+00:00")
+    load_dump(other.engine, tmp_path / "little.dump")
+    write_dump(other, tmp_path / "same.dump", zone=zone)
+    assert made(tmp_path / "same.dump") == first
+
+
+def test_a_date_written_in_another_zone_is_the_same(
+    recorded: Database, other: Database, tmp_path: Path
+) -> None:
+    write_dump(recorded, tmp_path / "little.dump")
+    load_dump(other.engine, tmp_path / "little.dump")
+    until = datetime.fromisoformat(made(tmp_path / "little.dump")["trained_until"])
+    elsewhere = until.astimezone(ZoneInfo("Asia/Tokyo")).isoformat()
+    change = "UPDATE suites SET recorded = recorded || jsonb_build_object('trained_until', :until)"
+    with other.engine.begin() as connection:
+        connection.execute(text(change), {"until": elsewhere})
+    write_dump(other, tmp_path / "same.dump")
+    assert made(tmp_path / "same.dump")["trained_until"] == elsewhere  # what was recorded is kept
 
 
 def test_a_thinned_dump_is_smaller_and_has_exact_passages(

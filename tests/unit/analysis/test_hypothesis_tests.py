@@ -67,7 +67,7 @@ def frame(
                     "weight_decay": wd,
                     "dropout": 0.2,
                     "inherited": wd == 1.0,
-                    "seeds": 10 if wd == 1.0 else 4,
+                    "grok_seeds": 10 if wd == 1.0 else 4,
                     "p_onset_first4": 10 ** (onset - 0.08) if wd == 1.0 else 10**onset,
                 }
             )
@@ -507,6 +507,23 @@ def test_cells_are_made_from_runs(cells: Callable[..., Any]) -> None:
     found = hypothesis_tests(table, ["weight_decay"], n_resamples=200)
     assert found.spearman is not None
     assert found.spearman.rho == pytest.approx(1.0)
+
+
+def test_unequal_grok_seeds_count_where_speed_seeds_are_equal(cells: Callable[..., Any]) -> None:
+    """The onset rests on grok runs alone, however few seeds the speed runs have."""
+    made = []
+    for i, p in enumerate(FIVE):
+        drawn = cells(crossing=1e5 * 1.3**i, rng=np.random.default_rng(i))
+        mem, _ = drawn.pair()
+        mem = mem.where(np.isin(mem.seed, mem.seeds[:3]))
+        grok = drawn.grok(onset=0.7e5 * 1.3**i)
+        grok = grok.first_seeds(4 if i else len(grok.seeds))
+        made.append(make_cell(p, {}, k_mem(p), mem, grok, n_resamples=0))
+    table = cells_frame(made)
+    assert table["grok_seeds"].tolist() == [10, 4, 4, 4, 4]
+    found = hypothesis_tests(table, [], n_resamples=100)
+    assert found.first_four is not None
+    assert found.first_four.n == 5
 
 
 def test_published_values_are_at_hand() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import statsmodels.api as sm
+from scipy import stats
 
 from service.analysis.forecast import (
     Predicted,
@@ -143,6 +144,44 @@ def test_generalisation_law_is_recovered() -> None:
     assert law is not None
     assert (np.exp(law.log_a), law.c, law.beta) == pytest.approx((7, 1.5, 0.45))
     assert (law.c_reach, law.beta_reach) == pytest.approx((0, 0), abs=1e-9)
+
+
+def shifted_primes(primes: tuple[int, ...]) -> LawPoints:
+    """T_gen of a law that every prime follows at a distance of its own."""
+    shift = dict(zip(primes, np.random.default_rng(3).normal(size=len(primes)), strict=True))
+    return points(
+        lambda p, params, f: 7 * p**1.5 * params**-0.45 * np.exp(0.1 * shift[p]), primes, noise=0.02
+    )
+
+
+def test_the_exponent_of_the_prime_has_two_degrees_of_freedom_fewer_than_primes() -> None:
+    """Errors clustered by hand; a line through G primes leaves G − 2 degrees of freedom."""
+    data = shifted_primes(PRIMES[:6])
+    law = generalisation_law(data)
+    assert law is not None
+    inside = data.inside(law.window)
+    x = np.column_stack(
+        [np.ones(len(inside.time)), -np.log(inside.params), np.log(inside.prime.astype(float))]
+    )
+    y = np.log(inside.time)
+    bread = np.linalg.inv(x.T @ x)
+    residual = y - x @ (bread @ x.T @ y)
+    scores = np.array([x[inside.prime == p].T @ residual[inside.prime == p] for p in law.primes])
+    n, g = len(y), len(law.primes)
+    small = g / (g - 1) * (n - 1) / (n - 3)
+    errors = np.sqrt(np.diag(bread @ scores.T @ scores @ bread) * small)
+    assert law.c_reach == pytest.approx(stats.t.ppf(0.975, g - 2) * errors[2])
+    assert law.beta_reach == pytest.approx(stats.t.ppf(0.975, g - 1) * errors[1])
+
+
+@pytest.mark.parametrize(("primes", "has"), [(1, False), (2, False), (4, False), (5, True)])
+def test_the_exponent_of_the_prime_has_an_interval_from_five_primes_on(
+    primes: int, has: bool
+) -> None:
+    law = generalisation_law(shifted_primes(PRIMES[:primes]))
+    assert law is not None
+    assert (law.c_reach is not None) is has
+    assert law.beta_reach > 0
 
 
 def test_too_few_points_give_no_law() -> None:

@@ -137,6 +137,7 @@ def test_rows_of_capacity_have_the_fit_and_where_c_came_from() -> None:
         low=None,
         high=None,
         flags=("sagging",),
+        fitted=True,
         points=(CapacityPoint(run=1, n=400, bits=2000.0, complexity=2372.0),),
     )
     fit = CapacityFit(
@@ -167,6 +168,7 @@ def test_rows_of_capacity_have_the_fit_and_where_c_came_from() -> None:
     )
     rows = capacity_rows(answer)
     assert [(row["run"], row["flags"]) for row in rows] == [(1, "sagging"), (None, "sagging")]
+    assert all(row["fitted"] for row in rows)
     for row in rows:
         assert (row["fit.slope"], row["fit.high"], row["fit.widths"]) == (2.1, 2.2, 4)
         assert (row["c_model.value"], row["c_model.source"]) == (2.16, "paper")

@@ -31,6 +31,7 @@ def width_capacity(width: int, *flags: str) -> WidthCapacity:
         low=full * 0.97,
         high=full * 1.03,
         flags=flags,
+        fitted=True,
         points=tuple(
             CapacityPoint(
                 run=width + n, n=n, bits=min(full, n * LABEL_BITS), complexity=n * LABEL_BITS
