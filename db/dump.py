@@ -165,9 +165,12 @@ def _recorded(connection: Connection, suite: SuiteRow, dense: int | None) -> dic
     return made if dense is None else made | {"thinning": thinning_rule(dense)}
 
 
-def _instant(written: str | None) -> datetime | None:
-    """One instant has a text in every time zone."""
-    return None if written is None else datetime.fromisoformat(written)
+def _instant(written: object) -> datetime | None:
+    """One instant has a text in every time zone; what a loaded file has there may be none."""
+    try:
+        return datetime.fromisoformat(str(written))
+    except ValueError:
+        return None
 
 
 def _made(connection: Connection, suite_id: int) -> dict[str, Any]:
