@@ -8,7 +8,13 @@ from typing import TypedDict
 from dashboard.figures.caption import Tone, axis_name
 from dashboard.numbers import count, p_value, people, scientific
 from service.analysis.published import PublishedTest
-from service.answers.cell_tests import Apart, NestedModel, Statistic, TestsAnswer
+from service.answers.cell_tests import (
+    LAST_BATCH_SLOPE,
+    Apart,
+    NestedModel,
+    Statistic,
+    TestsAnswer,
+)
 from service.answers.reference import Reference
 
 ALPHA = 0.05
@@ -44,7 +50,7 @@ NAMES = {
     "tost": "equivalence of the slope",
 }
 GROUPS = {
-    "rank": "Does a larger crossing mean a later onset?",
+    "rank": "Does a larger crossing mean a larger onset?",
     "concordance": "Do the two agree in value?",
     "calibration": "Is the line y = x?",
     "residuals": "Is there a constant offset?",
@@ -60,6 +66,7 @@ MODELS = {
     "MK+ vs MK": "F: crossing beside K_mem",
     "MB+ vs MB": "F: crossing beside prime and last batch",
     "MB vs MP": "F: last batch beside the prime",
+    "MB+ vs M1": "F: prime and last batch beside the crossing",
 }
 PREDICTORS = {
     "M1": "the crossing alone",
@@ -105,7 +112,7 @@ def row(statistic: Statistic, printed: Mapping[str, PublishedTest]) -> Row:
         "n": statistic.n,
         "verdict": words,
         "tone": tone,
-        "note": _note(statistic),
+        "note": _note(statistic, printed),
         "paper": _paper(statistic, printed),
     }
 
@@ -200,8 +207,14 @@ def _value(statistic: Statistic) -> str:
     return text
 
 
-def _note(statistic: Statistic) -> str:
+# What the paper's M2 held: no prime, and a column that was the same in every cell.
+ANOTHER_M2 = ("F M3 vs M2", "F M3 vs M1")
+
+
+def _note(statistic: Statistic, printed: Mapping[str, PublishedTest]) -> str:
     parts = [statistic.note]
+    if statistic.statistic in ANOTHER_M2 and PUBLISHED[statistic.statistic] in printed:
+        parts.append("the prime was not in the published M2: its number tests another model")
     if statistic.floor is not None:
         parts.append(f"smallest p it can show with n = {statistic.n}: {p_value(statistic.floor)}")
     if statistic.df:
@@ -246,6 +259,9 @@ def verdict(statistic: Statistic) -> tuple[str, Tone]:
             if small
             else ("Not shown to be 1 within the margin.", "plain")
         )
+    if statistic.statistic == LAST_BATCH_SLOPE:
+        way = "smaller" if value < 0 else "larger"
+        return f"A {way} last batch goes with a larger onset.", "plain"
     if test == "sufficiency":
         return _sufficiency_verdict(statistic.statistic, small)
     if test == "robustness":
@@ -260,7 +276,7 @@ def verdict(statistic: Statistic) -> tuple[str, Tone]:
 
 def _rank_verdict(value: float, small: bool) -> tuple[str, Tone]:
     if small and value > 0:
-        return "Yes: cells that cross later grok later.", "good"
+        return "Yes: cells with a larger crossing have a larger onset.", "good"
     if small:
         return "The order is reversed.", "bad"
     return "No order can be told from these cells.", "plain"
@@ -303,6 +319,12 @@ def _sufficiency_verdict(name: str, small: bool) -> tuple[str, Tone]:
                 if small
                 else (f"Not shown that the crossing tells more than {what}.", "warn")
             )
+    if "MB+ vs M1" in name:
+        return (
+            ("Prime and last batch tell more than the crossing alone.", "warn")
+            if small
+            else ("Not shown that prime and last batch tell more than the crossing.", "good")
+        )
     return (
         ("The settings add something beyond the crossing.", "warn")
         if small

@@ -118,7 +118,7 @@ def hypothesis_tests(
         ),
         line=own_line,
         wilcoxon=signed_rank(y - x, level),
-        nested=sufficiency(good, axes, method=chosen),
+        nested=sufficiency(good, axes, method=chosen, level=level),
         robustness=robustness(good, axes, scales=scales) if len(good) else (),
         within=within_setting(cells, axes),
         clustered=clustered,

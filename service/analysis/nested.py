@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+import statsmodels.api as sm
 from scipy import stats
 
 from service.analysis.cells import log_pair
@@ -69,24 +70,35 @@ class NestedTest:
 
 
 @dataclass(frozen=True)
+class Slope:
+    """A coefficient of one model with its t interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
 class Sufficiency:
     """Nested models and their tests; `log_prime_span` is the spread of log10 p over cells.
 
     M0 intercept; M1 P_cross; M2 the baselines (robust: log p, log K_mem and the swept axes;
     paper: the axes); M3 both. robust adds MP = {log p} and MK = {log K_mem} alone and each
     with P_cross; and, where cells leave different shares of a batch for the last step of an epoch,
-    MB = {log p, log of that share} with and without P_cross.
+    MB = {log p, log of that share} with and without P_cross; `last_batch` is its slope in MB,
+    decades of P_onset a decade of the share.
     """
 
     method: Method
     models: dict[str, Model]
     tests: dict[str, NestedTest]
     log_prime_span: float
+    last_batch: Slope | None
     notes: tuple[str, ...]
 
 
 def sufficiency(
-    cells: pd.DataFrame, axes: Sequence[str], *, method: str = "robust"
+    cells: pd.DataFrame, axes: Sequence[str], *, method: str = "robust", level: float = 0.95
 ) -> Sufficiency | None:
     """Compare the nested models on usable cells; None below 3 cells.
 
@@ -104,11 +116,12 @@ def sufficiency(
     models = {name: _fit(name, design, y, chosen) for name, design in designs.items()}
     pairs = [("M1", "M0"), ("M3", "M2"), ("M3", "M1")]
     pairs += [(b + "+", b) for b in ("MP", "MK", "MB") if b in models]
-    pairs += [("MB", "MP")] if "MB" in models else []
+    pairs += [("MB", "MP"), ("MB+", "M1")] if "MB" in models else []
     tests = {f"{a}_vs_{b}": _test(models[a], models[b]) for a, b in pairs}
     log_p = np.log10(cells["p"].to_numpy(dtype=np.float64))
     span = float(np.ptp(log_p))
-    return Sufficiency(chosen, models, tests, span, _notes(models, span, chosen))
+    last = _last_slope(designs["MB"], y, level) if "MB" in designs else None
+    return Sufficiency(chosen, models, tests, span, last, _notes(models, span, chosen))
 
 
 def _paper_designs(cells: pd.DataFrame, axes: Sequence[str], own: Design) -> dict[str, Design]:
@@ -159,6 +172,15 @@ def _fit(name: str, design: Design, y: FloatArray, method: Method) -> Model:
         loo_rmse=_leave_one_out(matrix, residual),
         vif=variance_inflation(design) if k > 1 else dict.fromkeys(design.names, 1.0),
     )
+
+
+def _last_slope(design: Design, y: FloatArray, level: float) -> Slope | None:
+    """The coefficient of the last column, None without a degree of freedom."""
+    if len(y) <= len(design.names) + 1:
+        return None
+    fit = sm.OLS(y, design.with_intercept()).fit()
+    low, high = fit.conf_int(1 - level)[-1]
+    return Slope(float(fit.params[-1]), float(low), float(high))
 
 
 def _aicc(n: int, k: int, rss: float) -> float | None:

@@ -31,13 +31,15 @@ MATCHED = (
 )
 PREFERRED = {"dropout": 0.0, "batch_size": None}
 
-# Other suites with finished capacity runs of the same network and optimiser, best first.
+# Other suites with finished capacity runs of the same network and optimiser: those with the nearest
+# batch size first, which goes with the size of the task, then those with most runs.
 OTHERS = f"""
 SELECT s.name FROM suites s
 JOIN suite_runs sr ON sr.suite_id = s.id JOIN runs r ON r.id = sr.run_id
 WHERE s.id <> :suite_id AND r.kind = 'capacity' AND r.state = 'done' AND NOT sr.inherited
   AND {" AND ".join(f"r.{name} = :{name}" for name in MATCHED)}
-GROUP BY s.name ORDER BY count(*) DESC, s.name LIMIT 1
+GROUP BY s.name
+ORDER BY min(abs(ln(r.batch_size::float / :batch_size))), count(*) DESC, s.name LIMIT 1
 """
 
 
@@ -57,7 +59,8 @@ def bits_per_parameter(
     if own is not None and own.c_model is not None:
         return _said(own, own, None, suite.name)
     other = connection.scalar(
-        text(OTHERS), {"suite_id": suite.id, **{name: values[name] for name in MATCHED}}
+        text(OTHERS),
+        {"suite_id": suite.id, **{name: values[name] for name in (*MATCHED, "batch_size")}},
     )
     matched = None
     if other is not None:

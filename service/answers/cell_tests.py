@@ -25,6 +25,8 @@ from service.answers.inputs import first_passages, grok_runs
 from service.answers.making import ByKind, Clock, Method, Setting, Thresholds, Units, finite
 from service.answers.question import Convention, Question, put
 
+LAST_BATCH_SLOPE = "slope on last batch"
+
 
 @dataclass(frozen=True, kw_only=True)
 class CellRow:
@@ -330,6 +332,16 @@ def _pooled(tests: HypothesisTests) -> Iterator[Statistic]:
                 df=df,
                 testable=nested.testable,
                 note=nested.reason,
+            )
+        if (last := tests.nested.last_batch) is not None:
+            yield _statistic(
+                "sufficiency",
+                LAST_BATCH_SLOPE,
+                n,
+                value=last.value,
+                low=last.low,
+                high=last.high,
+                note="beside log p; decades of P_onset a decade of its share of a batch",
             )
     for trend in tests.robustness:
         yield _trend(trend)

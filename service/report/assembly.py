@@ -24,6 +24,17 @@ from service.report.testing import conventions_table, pooled_tables, within_tabl
 from service.report.verdict import verdict
 from service.report.words import convention_text, setting_or
 
+WORDS = (
+    "P is the number of a network's parameters. T_mem(P) and T_gen(P) are the epochs until 99 % of "
+    "random labels are memorised and until 99 % of unseen examples are right; P_cross is where the "
+    "two curves meet. ΔE is the delay from fitting the training set to generalising, and P_onset "
+    "where it leaves zero; the residual is log₁₀(P_onset / P_cross), in dex (decades).",
+    "Training accuracy is read on the online clock (during the epoch, dropout on: the paper's) or "
+    "on the eval clock (after it, dropout off). The robust method takes medians over seeds that "
+    "count runs stopped early, all roots, and a logistic onset; the paper's takes means over seeds "
+    "that arrived, the closest approach, and the smallest delay of any seed.",
+)
+
 
 @dataclass(frozen=True)
 class Report:
@@ -58,6 +69,7 @@ def assemble(
         "Memorisation and generalisation speeds of tiny transformers: do they cross where "
         "grokking starts? Generated from the runs in the database; every number is an answer "
         "of the analysis, with its interval where the cells can carry one.",
+        *WORDS,
     )
     return Report(Document(f"Report: {names}", summary, tuple(sections)), tuple(drawings))
 

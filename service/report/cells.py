@@ -16,7 +16,7 @@ STATUS = {
     "insufficient_data": "too few widths",
 }
 ONSET = {
-    "at_floor": "delayed at the narrowest width trained",
+    "at_floor": "delayed at the narrowest width that fits its training set",
     "above_range": "not delayed at the widest width trained",
     "separated": "between two widths",
     "exact": "at a width",
@@ -54,9 +54,9 @@ def _table(content: SuiteContent, chosen: Convention, answer: TestsAnswer) -> Ta
             *((setting_or(cell.setting, ""),) if swept else ()),
             whole(p_mem(content, cell, chosen[0])),
             estimate(cell.p_cross, cell.p_cross_low, cell.p_cross_high),
-            _crossing_status(cell),
+            crossing_words(cell),
             estimate(cell.p_onset, cell.p_onset_low, cell.p_onset_high),
-            _onset_status(cell),
+            onset_words(cell),
             signed(cell.residual),
             f"{cell.last_batch} of {cell.batch_size}",
             f"{cell.seeds.speed} / {cell.seeds.grok}",
@@ -94,13 +94,15 @@ def _table(content: SuiteContent, chosen: Convention, answer: TestsAnswer) -> Ta
     )
 
 
-def _crossing_status(cell: CellRow) -> str:
+def crossing_words(cell: CellRow) -> str:
+    """The status of a crossing as a reader understands it."""
     words = STATUS.get(cell.crossing_status, cell.crossing_status)
     words += " at an end of the widths" if cell.at_edge else ""
     return f"{words}, few seeds" if cell.few_seeds else words
 
 
-def _onset_status(cell: CellRow) -> str:
+def onset_words(cell: CellRow) -> str:
+    """The status of an onset as a reader understands it."""
     words = [ONSET.get(cell.onset_status, cell.onset_status)]
     words += ["at the narrowest trained"] if cell.at_floor and "narrowest" not in words[0] else []
     words += ["at the widest trained"] if cell.at_cap and "widest" not in words[0] else []

@@ -9,7 +9,7 @@ from service.answers.law import Fit
 from service.answers.making import BitsPerParameter
 from service.report.content import CONVENTIONS, SuiteContent
 from service.report.document import Block, Table
-from service.report.laws import c_model, c_model_text
+from service.report.laws import c_model, c_model_source, c_model_text
 from service.report.pairs import Pair, pair_table
 from service.report.scope import cost
 from service.report.testing import HEADLINES, HEADLINES_EXPLAINED, headline
@@ -51,7 +51,7 @@ def _constants(contents: Sequence[SuiteContent]) -> Table:
                     content.name,
                     setting_or(part.setting, "all cells"),
                     str(content.record.spec.get("positions", EN_DASH)),
-                    EN_DASH if bits is None else f"{c_model_text(bits)} ({bits.source})",
+                    EN_DASH if bits is None else f"{c_model_text(bits)} ({c_model_source(bits)})",
                     EN_DASH if law is None or bits is None else _exponent(law, bits),
                     cost(content.training).removeprefix("Cost: ").rstrip("."),
                 )
@@ -59,8 +59,8 @@ def _constants(contents: Sequence[SuiteContent]) -> Table:
     return Table(
         name="suites-constants",
         caption="Bits per parameter, the exponent of T_mem = b·exp(a·f), and cost by suite. "
-        "f = K_mem / (C_model·P) depends on the C_model in use; a / C_model, the exponent of "
-        "K_mem / P, does not, but for the window of f that is fitted.",
+        "f = K_mem / (C_model·P) depends on the C_model in use; a / C_model is the exponent of "
+        "K_mem / P, but on the window of f that is fitted: comparable where C_model is the same.",
         header=("suite", "setting", "positions", "C_model", "a / C_model", "cost"),
         rows=tuple(rows),
     )

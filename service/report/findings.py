@@ -16,6 +16,7 @@ from service.report.verdict import (
     calibration,
     capacity,
     last_batch,
+    law,
     other_clock,
     papers_way,
     prediction,
@@ -41,6 +42,7 @@ def findings(chapters: Sequence[SuiteContent], found: Sequence[Pair]) -> list[Bl
                     *papers_way(content),
                     *other_clock(content),
                     *capacity(content),
+                    *law(content),
                 )
             )
         )
@@ -66,7 +68,8 @@ def _not_one_capacity(chapters: Sequence[SuiteContent]) -> str:
             highs.append(bits.high)
     if not known or max(lows) <= min(highs):
         return ""
-    return f"C_model is not one number for these networks: {', '.join(known)}."
+    values = ", ".join(known)
+    return f"C_model differs between suites, as do their primes, widths and sets: {values}."
 
 
 def _heading(content: SuiteContent) -> str:

@@ -34,6 +34,11 @@ def c_model_text(bits: BitsPerParameter) -> str:
     return real(bits.value, bits.low, bits.high) + how
 
 
+def c_model_source(bits: BitsPerParameter) -> str:
+    """Where the value is from, in a word or two."""
+    return f"of {bits.suite}" if bits.source == "matched_suite" else bits.source
+
+
 def capacity_blocks(content: SuiteContent) -> list[Block]:
     """C_model of every setting with its interval, and what others found."""
     rows = []
@@ -207,7 +212,7 @@ def collapse_sentence(law: LawAnswer) -> str:
         f" ({test.primes} primes: the errors are unreliable below ten)" if test.unreliable else ""
     )
     return (
-        f"At fixed f, T_mem {told} on P: {signed(test.slope)} decades a decade "
+        f"At fixed f, T_mem {told} on P: as P to the power {signed(test.slope)} "
         f"(standard error {plain(test.se)}, {probability(test.p)}){weak}."
     )
 

@@ -12,15 +12,24 @@ from dashboard.figures.caption import axis_name
 from dashboard.numbers import count
 from service.analysis.calibration import signed_rank
 from service.answers.cell_tests import CellRow
+from service.report.cells import crossing_words, onset_words
 from service.report.content import SuiteContent
 from service.report.document import Table
-from service.report.words import estimate, probability, setting_or, signed
+from service.report.words import (
+    ALPHA,
+    convention_text,
+    estimate,
+    probability,
+    setting_or,
+    signed,
+    span,
+)
 
 # Which runs a suite asks for, and what moves neither crossing nor onset; the rest of its spec
 # tells how its networks are trained.
 BESIDE_TRAINING = ("name", "description", "inherits", "primes", "seeds", "order", "capacity")
 GRID = ("primes", "seeds", "widths")  # of a block of runs
-NAMES = {"settings.batch_size.steps": "steps an epoch"}
+BATCH_SIZE = "settings.batch_size"
 FEWEST = 3  # common cells
 
 
@@ -33,12 +42,29 @@ class Pair:
     second: SuiteContent
     cells: tuple[tuple[CellRow, CellRow], ...]
 
-    def values(self, content: SuiteContent) -> str:
-        return str(_training(content.record.spec).get(self.setting, "as usual"))
-
     @property
     def name(self) -> str:
-        return NAMES.get(self.setting, axis_name(self.setting.removeprefix("settings.")))
+        if self.setting.startswith(BATCH_SIZE):
+            return "batches of"
+        return axis_name(self.setting.removeprefix("settings."))
+
+    @property
+    def values(self) -> tuple[str, str]:
+        """The setting in the first and in the second suite; of batches, what they come to."""
+        if self.setting.startswith(BATCH_SIZE):
+            return self._batches(0), self._batches(1)
+        first, second = (
+            str(_training(content.record.spec).get(self.setting, "as usual"))
+            for content in (self.first, self.second)
+        )
+        return first, second
+
+    def _batches(self, which: int) -> str:
+        full, last = (
+            span(sorted({getattr(cells[which], name) for cells in self.cells}))
+            for name in ("batch_size", "last_batch")
+        )
+        return f"{full} with a last one of {last}"
 
 
 def pairs(contents: Sequence[SuiteContent]) -> list[Pair]:
@@ -111,7 +137,8 @@ def pair_sentences(found: Sequence[Pair]) -> Iterator[str]:
 
 def _changed(pair: Pair) -> str:
     name = pair.name
-    values = f"{pair.values(pair.second)} instead of {pair.values(pair.first)}"
+    before, now = pair.values
+    values = f"{now} instead of {before}"
     return f"{name[:1].upper()}{name[1:]} {values}"
 
 
@@ -122,16 +149,36 @@ def _seeds(cell: CellRow) -> int:
 QUANTITIES = ("P_cross", "P_onset", "residual")
 
 
+def _convention(pair: Pair) -> str:
+    ways = {convention_text(*content.main) for content in (pair.first, pair.second)}
+    return ways.pop() if len(ways) == 1 else "each by its suite's own convention"
+
+
 def _all_moved(pairs: Sequence[tuple[CellRow, CellRow]]) -> str:
-    return "; ".join(_moved(quantity, pairs) for quantity in QUANTITIES)
+    """Every quantity on the cells that have both points in both suites; others are named."""
+    whole = [cells for cells in pairs if None not in (cells[0].residual, cells[1].residual)]
+    told = "; ".join(_moved(quantity, whole) for quantity in QUANTITIES)
+    if len(whole) < FEWEST:
+        told = f"{count(len(whole), 'common cell')} with both points, too few to compare"
+    lost = [_lost(cells) for cells in pairs if cells not in whole]
+    return told + (f". Not compared: {'; '.join(lost)}" if lost else "")
+
+
+def _lost(cells: tuple[CellRow, CellRow]) -> str:
+    """`p = 53 (crossing: memorisation faster at every width trained)`: the second suite's first."""
+    for cell in reversed(cells):
+        if cell.p_cross is None:
+            return f"p = {cell.prime} (crossing: {crossing_words(cell)})"
+        if cell.p_onset is None:
+            return f"p = {cell.prime} (onset: {onset_words(cell)})"
+    return f"p = {cells[0].prime}"
 
 
 def _moved(quantity: str, pairs: Sequence[tuple[CellRow, CellRow]]) -> str:
     """`P_cross +3 % in the median of 6 cells, from 0 to +9 %, p = 0.031`; residuals in dex."""
-    both = [tuple(getattr(cell, quantity.lower()) for cell in cells) for cells in pairs]
-    known = np.array([values for values in both if None not in values], dtype=float)
+    known = np.array([[getattr(cell, quantity.lower()) for cell in cells] for cells in pairs])
     if len(known) < FEWEST:
-        return f"{quantity}: {count(len(known), 'common cell')}, too few to compare"
+        return ""
     residual = quantity == "residual"
     moves = np.diff(known if residual else np.log10(known)).ravel()
     test = signed_rank(moves)
@@ -143,8 +190,10 @@ def _moved(quantity: str, pairs: Sequence[tuple[CellRow, CellRow]]) -> str:
     )
     unit = "dex" if residual else "%"
     told = f"signed-rank {probability(test.p)}"
-    if test.floor >= 0.05:
-        told = f"too few cells to test, smallest {probability(test.floor)}"
+    if test.floor >= ALPHA:
+        told = f"too few cells to test, smallest possible {probability(test.floor)}"
+    elif test.p <= test.floor:
+        told += ", the smallest possible"
     return (
         f"{quantity} {middle} {unit} in the median of {count(len(known), 'common cell')}, from "
         f"{low} to {high} {unit}, {told}"
@@ -164,14 +213,12 @@ def pair_table(pair: Pair) -> Table:
             ]
         rows.append(tuple(row))
     header = ["p", "setting"]
-    for content in (pair.first, pair.second):
-        value = pair.values(content)
+    for value in pair.values:
         header += [f"{value}: P_cross", f"{value}: P_onset", f"{value}: residual"]
     return Table(
         name=f"{pair.first.name}-{pair.second.name}",
-        caption=f"{pair.first.name} ({pair.name} {pair.values(pair.first)}) and "
-        f"{pair.second.name} ({pair.name} {pair.values(pair.second)}) at their common cells, "
-        "each by its suite's own convention.",
+        caption=f"{pair.first.name} ({pair.name} {pair.values[0]}) and {pair.second.name} "
+        f"({pair.name} {pair.values[1]}) at their common cells, {_convention(pair)}.",
         header=tuple(header),
         rows=tuple(rows),
         numeric=frozenset({0, *range(2, len(header))}),

@@ -14,6 +14,7 @@ from service.report.words import (
     offset,
     plain,
     real,
+    resolved,
     setting_or,
     signed,
     slope_of,
@@ -165,7 +166,6 @@ HEADLINES_EXPLAINED = (
     "widths bound the onset on one side only; where they are many, the row says more about the "
     "widths than about the networks."
 )
-ALPHA = 0.05
 
 
 def headline(answer: TestsAnswer | None) -> tuple[str, ...]:
@@ -173,10 +173,10 @@ def headline(answer: TestsAnswer | None) -> tuple[str, ...]:
     if answer is None:
         return (EN_DASH,) * len(HEADLINES)
     rank = statistic(answer, "spearman")
-    untestable = rank is not None and rank.floor is not None and rank.floor >= ALPHA
+    told = rank is not None and rank.value is not None
     return (
         f"{answer.n} of {answer.n_total}",
-        with_interval(rank) + (" (not testable)" if untestable else ""),
+        with_interval(rank) + (" (not testable)" if told and not resolved(answer) else ""),
         with_interval(slope_of(answer)),
         with_interval(statistic(answer, "ccc")),
         offset(statistic(answer, "median")),

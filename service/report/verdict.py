@@ -8,17 +8,19 @@ import numpy as np
 from scipy import stats
 
 from dashboard.numbers import count, percent
-from service.answers.cell_tests import Apart, Statistic, TestsAnswer
+from service.answers.cell_tests import LAST_BATCH_SLOPE, Apart, Statistic, TestsAnswer
 from service.answers.reference import MORRIS_BITS, PAPER_BITS
 from service.report.content import CONVENTIONS, Convention, SuiteContent
 from service.report.laws import c_model, c_model_text, collapse_sentence, falls, form_sentence
 from service.report.scope import missing_sentence
 from service.report.words import (
+    ALPHA,
     convention_text,
     offset,
     plain,
     probability,
     real,
+    resolved,
     setting_or,
     signed,
     slope_of,
@@ -27,7 +29,6 @@ from service.report.words import (
     with_interval,
 )
 
-ALPHA = 0.05
 HINT = 0.01  # between this and ALPHA a difference is called a hint
 FEW_SEEDS = 5
 
@@ -50,7 +51,7 @@ def verdict(content: SuiteContent) -> tuple[str, ...]:
             *papers_way(content),
             *other_clock(content),
             *capacity(content),
-            *_law(content),
+            *law(content),
             *_limits(content, answer),
         ]
     )
@@ -102,8 +103,8 @@ def calibration(answer: TestsAnswer) -> Iterator[str]:
     else:
         side = "no offset can be told"
         if middle.low > 0 or middle.high < 0:
-            side = "onsets come later" if middle.value > 0 else "onsets come earlier"
-            side += " than the crossing"
+            side = "onsets are larger" if middle.value > 0 else "onsets are smaller"
+            side += " than crossings"
         yield (
             f"The median residual is {signed(middle.value)} dex, {percent(answer.level)} interval "
             f"{signed(middle.low)} to {signed(middle.high)}: {factor}, and {side}."
@@ -150,7 +151,7 @@ def baselines(answer: TestsAnswer) -> Iterator[str]:
             continue
         if same:
             word = "nor" if test.p is not None and test.p >= ALPHA else "or"
-            what += f" ({word} than log K_mem, which follows it here)"
+            what += f" ({word} than log K_mem, here nearly a function of it)"
         if not test.testable or test.p is None:
             yield f"Whether the crossing tells more than {what} is not testable: {test.note}."
             continue
@@ -172,21 +173,38 @@ def _f(test: Statistic) -> str:
 
 def last_batch(answer: TestsAnswer) -> Iterator[str]:
     """Whether what is left for an epoch's last step moves the onset, and what that leaves over."""
-    size, beside = (statistic(answer, name) for name in ("F MB vs MP", "F MB+ vs MB"))
+    size, beside, back = (
+        statistic(answer, f"F {name}") for name in ("MB vs MP", "MB+ vs MB", "MB+ vs M1")
+    )
     if size is None or beside is None or size.p is None:
         return
     known = [c for c in answer.cells if c.residual is not None]
-    smallest, largest = (end(c.last_batch for c in known) for end in (min, max))
-    full = span(sorted({c.batch_size for c in known}))
+    batches = [
+        span(sorted(sizes))
+        for sizes in ([c.last_batch for c in known], {c.batch_size for c in known})
+    ]
+    slope = statistic(answer, LAST_BATCH_SLOPE)
     yield (
-        f"The last step of an epoch has {smallest} to {largest} examples, all others {full}. "
-        f"{_tells_more('how many', size)} about the onset than log p alone{_f(size)}."
+        f"The last batch of an epoch holds what is left, {batches[0]} examples, all others "
+        f"{batches[1]}. {_tells_more('its size', size)} about the onset than log p alone"
+        f"{_f(size)}; beside log p, P_onset goes as that size to the power "
+        f"{with_interval(slope)} (not one of the planned baselines, and not corrected for)."
     )
-    if beside.p is not None:
+    if beside.p is None or back is None or back.p is None:
+        return
+    if min(beside.p, back.p) >= ALPHA:
+        model = next((m for m in answer.models if m.name == "MB+"), None)
+        alike = ""
+        if model is not None and model.largest_vif is not None and model.collinear:
+            alike = f", being nearly functions of each other (VIF {model.largest_vif:.0f})"
         yield (
-            f"{_tells_more('the crossing', beside)} than log p and the last batch "
-            f"together{_f(beside)}."
+            f"The crossing and log p with the last batch cannot be told apart{alike}: the first "
+            f"beside the second{_f(beside)[1:]}, the second beside the first{_f(back)[1:]}. The "
+            "crossing may carry what the last batch does, or only share it."
         )
+        return
+    yield f"{_tells_more('the crossing', beside)} than log p and the last batch{_f(beside)}."
+    yield f"{_tells_more('log p with the last batch', back)} than the crossing{_f(back)}."
 
 
 def _complexity_follows_the_prime(answer: TestsAnswer) -> bool:
@@ -204,13 +222,17 @@ def apart(ways: tuple[Apart, ...]) -> Iterator[str]:
     def both(values: Iterable[str]) -> str:
         return " and ".join(values)
 
+    told = "So that the crossing tells more than log p is not shown this way."
+    if all(w.p < ALPHA and w.loo_crossing < w.loo_prime for w in ways):
+        told = "The crossing tells more than log p this way, too."
     yield (
         "T_gen and delay are read off the same runs, so that chance moves crossing and onset "
         "together. With the crossing of one half of the seeds and the onset of the other, one way "
         f"and the other: ρ {both(plain(w.rho) for w in ways)}; leave-one-out error "
         f"{both(plain(w.loo_crossing) for w in ways)} dex by the crossing against "
         f"{both(plain(w.loo_prime) for w in ways)} by log p; tests of the crossing beside "
-        f"log p: {both(probability(w.p) for w in ways)} ({both(str(w.n) for w in ways)} cells)."
+        f"log p: {both(probability(w.p) for w in ways)}, on the {both(str(w.n) for w in ways)} "
+        f"cells that have both points then. {told}"
     )
 
 
@@ -270,22 +292,26 @@ def papers_way(content: SuiteContent) -> Iterator[str]:
     if not parts:
         return
     cells = f"{answer.n} of {answer.n_total} cells"
+    seeds = span(sorted({c.seeds.grok for c in answer.cells}))
     whose = "By the paper's conventions"
     if content.reference is not None:
         whose += ", beside what it printed"
         whose += "" if content.reference.same_model else " for another model"
         cells += f", its {next(iter(printed.values())).cells}" if printed else ""
-    yield f"{whose}: {', '.join(parts)} ({cells}).{_onset_steps(answer)}"
+    yield f"{whose}: {', '.join(parts)} ({cells}).{_onset_steps(answer, seeds)}"
 
 
-def _onset_steps(answer: TestsAnswer) -> str:
-    """How coarse the paper's onset is: it is always one of the widths."""
+def _onset_steps(answer: TestsAnswer, seeds: str) -> str:
+    """How coarse the paper's onset is: it is always one of the widths, and moves with seeds."""
     steps = [s for c in answer.cells if (s := c.onset_step) is not None]
     if not steps:
         return ""
     low, high = (f"{end:.2f}" for end in (min(steps), max(steps)))
-    span = low if low == high else f"{low} to {high}"
-    return f" Its onset is always a width, and the one below lies {span} dex lower."
+    apart = low if low == high else f"{low} to {high}"
+    return (
+        f" This onset can only be a trained width, {apart} dex above the next, and grows with the "
+        f"number of seeds ({seeds} here): an agreement is no closer than that."
+    )
 
 
 def other_clock(content: SuiteContent) -> Iterator[str]:
@@ -295,18 +321,29 @@ def other_clock(content: SuiteContent) -> Iterator[str]:
         if chosen[1] == content.main[1] or answer is None:
             continue
         name = f"By the {convention_text(*chosen)}"
-        ends = answer.n_at_floor + answer.n_at_cap
         cells = f"{answer.n} of {answer.n_total} cells have a crossing and an onset"
-        rank = statistic(answer, "spearman")
-        resolved = rank is not None and rank.testable and (rank.floor or 0.0) < ALPHA
-        if not resolved or 2 * ends > answer.n_total:
-            why = f"; {count(ends, 'onset')} at an end of the trained widths" if ends else ""
-            yield f"{name} the prediction is not testable with these widths: {cells}{why}."
-        else:
+        if resolved(answer):
             yield (
-                f"{name}: ρ {with_interval(rank)}, median residual "
+                f"{name}: ρ {with_interval(statistic(answer, 'spearman'))}, median residual "
                 f"{offset(statistic(answer, 'median'))} ({cells})."
             )
+        else:
+            yield f"{name}, not testable with these widths: {cells}{_out_of_sight(answer)}."
+
+
+def _out_of_sight(answer: TestsAnswer) -> str:
+    """On which side of the trained widths crossings and onsets are."""
+    faster = sum(c.crossing_status == "mem_always_faster" for c in answer.cells)
+    edge = sum(c.at_edge for c in answer.cells)
+    told = [
+        f"memorisation is faster at every width of {faster}" if faster else "",
+        f"{edge} closest approaches are at an end of the widths" if edge else "",
+        f"{answer.n_at_floor} are delayed at the narrowest width that fits its training set"
+        if answer.n_at_floor
+        else "",
+        f"{answer.n_at_cap} are not delayed at the widest" if answer.n_at_cap else "",
+    ]
+    return "".join(f"; {words}" for words in told if words)
 
 
 def capacity(content: SuiteContent) -> Iterator[str]:
@@ -334,7 +371,7 @@ def capacity(content: SuiteContent) -> Iterator[str]:
         yield f"C_model{where} is {text} bits per parameter{told}{low}."
 
 
-def _law(content: SuiteContent) -> Iterator[str]:
+def law(content: SuiteContent) -> Iterator[str]:
     for part in content.settings:
         if isinstance(part.law, str):
             continue
@@ -359,8 +396,8 @@ def _limits(content: SuiteContent, answer: TestsAnswer) -> Iterator[str]:
         yield f"{cells} without a crossing or an onset: not pooled."
     if answer.n_at_floor or answer.n_at_cap:
         yield (
-            f"{count(answer.n_at_floor, 'onset')} at the smallest and {answer.n_at_cap} at the "
-            "largest measured width: these bound the onset on one side only."
+            f"{count(answer.n_at_floor, 'onset')} at the narrowest width that fits its training "
+            f"set and {answer.n_at_cap} at the widest: these bound the onset on one side only."
         )
     few = sum(
         1 for c in answer.cells if c.few_seeds or min(c.seeds.speed, c.seeds.grok) < FEW_SEEDS

@@ -9,6 +9,7 @@ from dashboard.numbers import EN_DASH, p_value
 from service.answers.cell_tests import Statistic, TestsAnswer
 from service.answers.making import BitsPerParameter, Setting
 
+ALPHA = 0.05
 LEAST_SLOPE = 6  # cells below which pairwise slopes cannot carry an interval
 
 
@@ -81,6 +82,15 @@ def source(c_model: BitsPerParameter) -> str:
 def statistic(answer: TestsAnswer, name: str) -> Statistic | None:
     """The pooled statistic of this name, None where the convention has none."""
     return next((s for s in answer.pooled if s.statistic == name), None)
+
+
+def resolved(answer: TestsAnswer) -> bool:
+    """Whether the cells can show an order: enough of them, and most with both ends in sight."""
+    rank = statistic(answer, "spearman")
+    if rank is None or not rank.testable or (rank.floor or 0.0) >= ALPHA:
+        return False
+    onsets = answer.n_at_floor + answer.n_at_cap
+    return 2 * max(onsets, sum(c.at_edge for c in answer.cells)) <= answer.n_total
 
 
 def slope_of(answer: TestsAnswer) -> Statistic | None:

@@ -300,7 +300,7 @@ def test_what_cannot_be_tested_says_so(answer: TestsAnswer) -> None:
 @pytest.mark.parametrize(
     ("given", "words", "tone"),
     [
-        (statistic("rank", "spearman", p=0.001), "Yes: cells that cross later", "good"),
+        (statistic("rank", "spearman", p=0.001), "Yes: cells with a larger crossing", "good"),
         (statistic("rank", "spearman", p=0.4), "No order can be told", "plain"),
         (statistic("rank", "kendall", value=-0.9, p=0.001), "The order is reversed", "bad"),
         (statistic("concordance", "ccc", value=0.95), "Agreement in value is strong", "good"),
@@ -322,6 +322,14 @@ def test_what_cannot_be_tested_says_so(answer: TestsAnswer) -> None:
         (statistic("sufficiency", "F M1 vs M0", p=0.001), "The crossing explains", "good"),
         (statistic("sufficiency", "F MP+ vs MP", p=0.3), "Not shown that the crossing", "warn"),
         (statistic("sufficiency", "F M3 vs M1", p=0.01), "The settings add something", "warn"),
+        (statistic("sufficiency", "F MB vs MP", p=0.01), "The size of an epoch's last", "warn"),
+        (statistic("sufficiency", "F MB+ vs MB", p=0.3), "Not shown that the crossing", "warn"),
+        (statistic("sufficiency", "F MB+ vs M1", p=0.3), "Not shown that prime and last", "good"),
+        (
+            statistic("sufficiency", "slope on last batch", value=-0.2),
+            "A smaller last batch goes with a larger onset",
+            "plain",
+        ),
         (statistic("robustness", "slope on lr", p=0.01), "The residual drifts with lea", "warn"),
     ],
 )

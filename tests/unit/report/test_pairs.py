@@ -42,7 +42,7 @@ def cell(prime: int, cross: float | None, onset: float | None, seeds: int = 5) -
         residual=math.log10(onset / cross) if cross and onset else None,
         k_mem=1.0,
         batch_size=512,
-        last_batch=512,
+        last_batch=184,
         seeds=ByKind(speed=seeds, grok=seeds),
         censored=ByKind(speed=0, grok=0),
         missing=ByKind(speed=0, grok=0),
@@ -53,7 +53,10 @@ def cell(prime: int, cross: float | None, onset: float | None, seeds: int = 5) -
 def suite(name: str, cells: list[CellRow], **changed: Any) -> Any:
     spec = {**SPEC, "name": name, **changed}
     return SimpleNamespace(
-        name=name, record=SimpleNamespace(spec=spec), answer=SimpleNamespace(cells=tuple(cells))
+        name=name,
+        main=("robust", "online"),
+        record=SimpleNamespace(spec=spec),
+        answer=SimpleNamespace(cells=tuple(cells)),
     )
 
 
@@ -74,11 +77,27 @@ def test_only_suites_that_differ_in_one_plain_setting_are_paired() -> None:
 def test_suites_may_ask_for_other_runs_of_common_cells() -> None:
     a = suite("a", FIRST, grok=[{"widths": [8]}], settings={"batch_size": {"steps": 12.36}})
     grid = {"primes": [97, 98, 3], "seeds": [7], "grok": [{"widths": [16], "primes": [97]}]}
-    b = suite("b", SECOND, settings={"batch_size": {"steps": 12.06}}, **grid)
+    larger = [replace(c, batch_size=528, last_batch=4 + i) for i, c in enumerate(SECOND)]
+    b = suite("b", larger, settings={"batch_size": {"steps": 12.06}}, **grid)
     (found,) = pairs([a, b])
     (said,) = pair_sentences([found])
-    assert said.startswith("Steps an epoch 12.06 instead of 12.36 (b beside a): P_cross +3 %")
-    assert "b (steps an epoch 12.06)" in pair_table(found).caption
+    assert said.startswith(
+        "Batches of 528 with a last one of 4 to 9 instead of 512 with a last one of 184 (b"
+    )
+    assert "b (batches of 528 with a last one of 4 to 9)" in pair_table(found).caption
+
+
+def test_all_quantities_are_told_on_the_same_cells_and_the_others_named() -> None:
+    lost = [
+        replace(cell(97, None, 5e4), crossing_status="mem_always_faster"),
+        replace(cell(98, 1e5, None), onset_status="at_floor"),
+    ]
+    (said,) = pair_sentences(
+        pairs([suite("a", FIRST), suite("b", lost + SECOND[2:], positions="rope")])
+    )
+    assert said.count("4 common cells") == 3
+    assert "Not compared: p = 97 (crossing: memorisation faster at every width trained)" in said
+    assert "p = 98 (onset: delayed at the narrowest width that fits its training set)" in said
 
 
 def test_cells_that_one_suite_has_not_trained_are_not_common() -> None:
@@ -97,7 +116,9 @@ def test_what_moved_is_told_with_its_range_and_test() -> None:
         "Positions rope instead of none (b beside a): P_cross +3 % in the median"
     )
     # Six pairs of one sign: 2 / 2⁶.
-    assert "of 6 common cells, from +1 to +6 %, signed-rank p = 0.0312" in said
+    assert (
+        "of 6 common cells, from +1 to +6 %, signed-rank p = 0.0312, the smallest possible" in said
+    )
     assert "P_onset the same in all 6 common cells" in said
     assert "residual −0.01 dex in the median of 6 common cells, from −0.03 to −0.00 dex" in said
     assert said.endswith("Fewest seeds a cell: 5 and 5 of a and b.")
@@ -108,7 +129,7 @@ def test_few_pairs_are_said_to_be_too_few(n: int) -> None:
     (said,) = pair_sentences(
         pairs([suite("a", FIRST[:n]), suite("b", SECOND[:n], positions="rope")])
     )
-    assert f"too few cells to test, smallest p = {2 / 2**n:.3g}" in said
+    assert f"too few cells to test, smallest possible p = {2 / 2**n:.3g}" in said
 
 
 def test_pairs_of_the_same_change_are_also_told_together() -> None:

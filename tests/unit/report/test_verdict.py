@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from service.analysis.calibration import signed_rank
-from service.answers.cell_tests import Apart, CellRow, Statistic, TestsAnswer
+from service.answers.cell_tests import LAST_BATCH_SLOPE, Apart, CellRow, Statistic, TestsAnswer
 from service.answers.making import BitsPerParameter, ByKind, Thresholds
 from service.report.verdict import (
     _limits,
@@ -138,7 +138,7 @@ def test_a_steady_offset_is_named_with_its_side_and_interval() -> None:
     first, *_ = calibration(answer(residuals=residuals))
     # Eight values: all of them are needed for 95 %.
     assert "−0.155 dex, 95 % interval −0.200 to −0.130" in first
-    assert "onsets come earlier than the crossing" in first
+    assert "onsets are smaller than crossings" in first
 
 
 def test_residuals_of_both_signs_show_no_offset() -> None:
@@ -244,25 +244,42 @@ def test_a_complexity_that_follows_the_prime_is_not_a_second_witness() -> None:
     same = tuple(replace(c, k_mem=7.0 * c.prime**2) for c in given.cells)
     (said,) = baselines(replace(given, cells=same))
     assert said.startswith(
-        "The crossing is not shown to tell more than log p (nor than log K_mem, which follows it"
+        "The crossing is not shown to tell more than log p (nor than log K_mem, here nearly a"
     )
 
 
-def test_the_last_batch_is_told_where_cells_differ_in_it() -> None:
+def last_batch_tests(beside: float, back: float) -> TestsAnswer:
+    """Three cells, of which the third has no residual."""
     tests = [
         replace(rank(9.0, p, 10), test="sufficiency", statistic=name, floor=None)
-        for name, p in (("F MB vs MP", 0.001), ("F MB+ vs MB", 0.4))
+        for name, p in (("F MB vs MP", 0.001), ("F MB+ vs MB", beside), ("F MB+ vs M1", back))
     ]
-    given = answer(*tests, residuals=(0.1, 0.2, None))
-    sizes = (39, 442, 4)  # the third has no residual
-    cells = tuple(replace(c, last_batch=n) for c, n in zip(given.cells, sizes, strict=True))
-    assert list(last_batch(replace(given, cells=cells))) == [
-        "The last step of an epoch has 39 to 442 examples, all others 512. How many tells more "
-        "about the onset than log p alone: F 9, p = 0.001.",
-        "The crossing is not shown to tell more than log p and the last batch together: F 9, "
-        "p = 0.4.",
-    ]
+    slope = replace(rank(-0.2, 1, 10), statistic=LAST_BATCH_SLOPE, low=-0.3, high=-0.1, p=None)
+    given = answer(*tests, slope, residuals=(0.1, 0.2, None))
+    sizes = zip(given.cells, (442, 39, 4), strict=True)
+    return replace(given, cells=tuple(replace(c, last_batch=n) for c, n in sizes))
+
+
+def test_the_last_batch_is_told_where_cells_differ_in_it() -> None:
+    size, apart = last_batch(last_batch_tests(beside=0.4, back=0.6))
+    assert size == (
+        "The last batch of an epoch holds what is left, 39 to 442 examples, all others 512. Its "
+        "size tells more about the onset than log p alone: F 9, p = 0.001; beside log p, P_onset "
+        "goes as that size to the power −0.2 [−0.3, −0.1] (not one of the planned baselines, and "
+        "not corrected for)."
+    )
+    assert apart == (
+        "The crossing and log p with the last batch cannot be told apart: the first beside the "
+        "second F 9, p = 0.4, the second beside the first F 9, p = 0.6. The crossing may carry "
+        "what the last batch does, or only share it."
+    )
     assert list(last_batch(answer(residuals=(0.1, 0.2)))) == []
+
+
+def test_what_tells_more_of_crossing_and_last_batch_is_said() -> None:
+    _, crossing, batch = last_batch(last_batch_tests(beside=0.4, back=0.001))
+    assert crossing.startswith("The crossing is not shown to tell more than log p and the last")
+    assert batch.startswith("Log p with the last batch tells more than the crossing: F 9")
 
 
 def test_seeds_apart_are_told_both_ways() -> None:
@@ -270,7 +287,10 @@ def test_seeds_apart_are_told_both_ways() -> None:
     other = replace(way, n=8, loo_crossing=0.2, p=0.4)
     (said,) = apart((way, other))
     assert "leave-one-out error 0.1 and 0.2 dex by the crossing against 0.12 and 0.12 by" in said
-    assert "p = 0.1 and p = 0.4 (9 and 8 cells)" in said
+    assert "p = 0.1 and p = 0.4, on the 9 and 8 cells that have both points then" in said
+    assert said.endswith("So that the crossing tells more than log p is not shown this way.")
+    (said,) = apart((replace(way, p=0.01), replace(way, p=0.02)))
+    assert said.endswith("The crossing tells more than log p this way, too.")
     assert list(apart(())) == []
 
 
@@ -286,12 +306,19 @@ def test_a_clock_whose_onsets_lie_at_an_end_is_not_testable() -> None:
     (said,) = other_clock(content(robust_eval=given))
     assert said.startswith("By the robust method, eval clock: ρ 0.9, median residual −0.155 [")
     (said,) = other_clock(content(robust_eval=replace(given, n_at_floor=5)))
-    assert "not testable with these widths: 8 of 8 cells" in said
-    assert said.endswith("5 onsets at an end of the trained widths.")
+    assert "clock, not testable with these widths: 8 of 8 cells have a crossing and an" in said
+    assert said.endswith("5 are delayed at the narrowest width that fits its training set.")
+    faster = tuple(replace(c, crossing_status="mem_always_faster") for c in given.cells[:6])
+    edges = tuple(replace(c, at_edge=True) for c in given.cells)
+    (said,) = other_clock(content(robust_eval=replace(given, n_at_cap=5, cells=faster)))
+    assert said.endswith("faster at every width of 6; 5 are not delayed at the widest.")
+    (said,) = other_clock(content(paper_online=given, robust_eval=replace(given, cells=edges)))
+    assert said.endswith("onset; 8 closest approaches are at an end of the widths.")
 
 
 @pytest.mark.parametrize(
-    ("floor", "words"), [(0.0167, "clock: ρ 1, median residual"), (0.083, "is not testable with")]
+    ("floor", "words"),
+    [(0.0167, "clock: ρ 1, median residual"), (0.083, "clock, not testable with")],
 )
 def test_another_clock_is_testable_where_its_order_is(floor: float, words: str) -> None:
     given = answer(rank(1.0, 0.017, 5, floor=floor), residuals=(-0.1, -0.2, -0.3, -0.2, -0.1))
@@ -306,4 +333,5 @@ def test_the_papers_way_says_how_coarse_its_onset_is() -> None:
     )
     (said,) = papers_way(content(paper_online=replace(given, cells=steps)))
     assert said.startswith("By the paper's conventions: ρ 0.9, median residual −0.200 (3 of 3")
-    assert said.endswith("the one below lies 0.10 to 0.30 dex lower.")
+    assert "can only be a trained width, 0.10 to 0.30 dex above the next, and grows" in said
+    assert "with the number of seeds (5 here)" in said
