@@ -16,6 +16,8 @@ from sqlalchemy import text
 from db.curve_rows import COLUMNS
 from db.load import load_dump
 from db.registering import spec_from_json
+from service.answers.crossing import crossing
+from service.answers.question import Question
 from service.answers.reading import reading
 from service.commands.demo import RECORDINGS
 from service.report.content import gather
@@ -63,6 +65,15 @@ def test_a_recording_gives_the_numbers_of_the_report(recorded: Database, suite: 
     printed = RESULTS[suite]
     for part in ("tests", "settings", "verdict", "published"):
         assert list(deviations(now[part], printed[part], part)) == []
+
+
+def test_a_suite_without_capacity_runs_takes_those_with_the_nearest_batches(
+    recorded: Database,
+) -> None:
+    with reading(recorded.engine) as connection:
+        for suite, prime in (("last_batch-released", 67), ("mini-released", 67)):
+            bits = crossing(connection, Question(suite=suite, prime=prime)).c_model
+            assert bits.suite == "mini-released"
 
 
 class Kept:
