@@ -222,7 +222,7 @@ def apart(ways: tuple[Apart, ...]) -> Iterator[str]:
     def both(values: Iterable[str]) -> str:
         return " and ".join(values)
 
-    told = "So that the crossing tells more than log p is not shown this way."
+    told = "That the crossing tells more than log p is not shown this way."
     if all(w.p < ALPHA and w.loo_crossing < w.loo_prime for w in ways):
         told = "The crossing tells more than log p this way, too."
     yield (

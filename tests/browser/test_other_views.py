@@ -58,10 +58,11 @@ def test_every_test_has_a_row_with_a_verdict(visitor: Visitor, api: httpx.Client
     visitor.open("/view/onset?suite=example")
     rows = visitor.page.locator("section[aria-labelledby=tests-title] tbody tr")
     answer = api.get("/tests?suite=example").json()
-    alone = ("M0", "M1", "MP", "MK")  # predictors whose errors on cells left out are compared
+    alone = ("M0", "M1", "MP", "MK", "MB")  # predictors whose errors on cells left out are compared
     compared = [model for model in answer["models"] if model["name"] in alone]
-    assert len(compared) == 4
-    assert rows.count() == len(answer["pooled"]) + len(compared)
+    assert len(compared) == 5
+    assert len(answer["apart"]) == 2  # both ways of dealing the seeds are one row
+    assert rows.count() == len(answer["pooled"]) + len(compared) + 1
     assert all(text.strip() for text in rows.locator(".verdict").all_inner_texts())
 
 

@@ -288,7 +288,7 @@ def test_seeds_apart_are_told_both_ways() -> None:
     (said,) = apart((way, other))
     assert "leave-one-out error 0.1 and 0.2 dex by the crossing against 0.12 and 0.12 by" in said
     assert "p = 0.1 and p = 0.4, on the 9 and 8 cells that have both points then" in said
-    assert said.endswith("So that the crossing tells more than log p is not shown this way.")
+    assert said.endswith("That the crossing tells more than log p is not shown this way.")
     (said,) = apart((replace(way, p=0.01), replace(way, p=0.02)))
     assert said.endswith("The crossing tells more than log p this way, too.")
     assert list(apart(())) == []
