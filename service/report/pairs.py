@@ -30,6 +30,7 @@ from service.report.words import (
 BESIDE_TRAINING = ("name", "description", "inherits", "primes", "seeds", "order", "capacity")
 GRID = ("primes", "seeds", "widths")  # of a block of runs
 BATCH_SIZE = "settings.batch_size"
+LONGEST_LABEL = 12  # characters of a setting's value above a column
 FEWEST = 3  # common cells
 
 
@@ -213,8 +214,9 @@ def pair_table(pair: Pair) -> Table:
             ]
         rows.append(tuple(row))
     header = ["p", "setting"]
-    for value in pair.values:
-        header += [f"{value}: P_cross", f"{value}: P_onset", f"{value}: residual"]
+    for content, value in zip((pair.first, pair.second), pair.values, strict=True):
+        label = value if len(value) <= LONGEST_LABEL else content.name
+        header += [f"{label}: P_cross", f"{label}: P_onset", f"{label}: residual"]
     return Table(
         name=f"{pair.first.name}-{pair.second.name}",
         caption=f"{pair.first.name} ({pair.name} {pair.values[0]}) and {pair.second.name} "

@@ -149,7 +149,9 @@ class SweepProgress:
             words.append(f"{now.failed} failed")
         if now.running:
             words.append(f"{now.running} running")
-        words.append(f"{(now.epochs - self._first.epochs) / max(elapsed, 1e-9):,.0f} epochs/s")
+        # Claiming a run gives back what was recorded past its checkpoint.
+        trained = max(now.epochs - self._first.epochs, 0)
+        words.append(f"{trained / max(elapsed, 1e-9):,.0f} epochs/s")
         if now.done + now.failed < now.runs:
             words.append(f"{self._left(now, elapsed)} left")
         return ", ".join(words)
