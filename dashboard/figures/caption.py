@@ -57,7 +57,7 @@ AXES = {
     "init_scale": "initialisation scale",
     "train_fraction": "training fraction",
     "batch_size": "batch size",
-    "last_batch": "last batch of an epoch, share of a full one",
+    "last_batch": "last batch, share of a full one",
 }
 
 
