@@ -260,6 +260,8 @@ def verdict(statistic: Statistic) -> tuple[str, Tone]:
             else ("Not shown to be 1 within the margin.", "plain")
         )
     if statistic.statistic == LAST_BATCH_SLOPE:
+        if statistic.low is None or statistic.high is None or statistic.low <= 0 <= statistic.high:
+            return "No trend with the last batch can be told.", "plain"
         way = "smaller" if value < 0 else "larger"
         return f"A {way} last batch goes with a larger onset.", "plain"
     if test == "sufficiency":

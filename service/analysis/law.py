@@ -115,15 +115,16 @@ class MemorisationLaw:
 
 
 def memorisation_law(
-    points: LawPoints, window: Window | None = MEMORISATION_WINDOW
+    points: LawPoints, window: Window | None = MEMORISATION_WINDOW, *, level: float = 0.95
 ) -> MemorisationLaw:
     """Fit the exponential law and its rivals on a window of f."""
     inside = points.inside(window)
-    fits = [f for form in ("exponential", "power", "stretched") if (f := fit_law(inside, form))]
+    forms: tuple[Form, ...] = ("exponential", "power", "stretched")
+    fits = [fit for form in forms if (fit := fit_law(inside, form, level=level))]
     per_prime = {
         int(p): fit
         for p in np.unique(inside.prime)
-        if (fit := fit_law(inside.of_prime(int(p)), "exponential"))
+        if (fit := fit_law(inside.of_prime(int(p)), "exponential", level=level))
     }
     return MemorisationLaw(
         window=window,
@@ -135,7 +136,7 @@ def memorisation_law(
     )
 
 
-def fit_law(points: LawPoints, form: Form) -> LawFit | None:
+def fit_law(points: LawPoints, form: Form, *, level: float = 0.95) -> LawFit | None:
     """Least squares of log T; None with fewer points than parameters + 1 or a single f."""
     f, y = points.fraction, np.log(points.time)
     needed = 5 if form == "stretched" else 3
@@ -143,8 +144,9 @@ def fit_law(points: LawPoints, form: Form) -> LawFit | None:
         return None
     if form == "stretched":
         c = _best_exponent(f, y)
-        return _line(f**c, y, points.prime, form, c)
-    return _line(np.log(f) if form == "power" else f, y, points.prime, form, None)
+        return _line(f**c, y, form, c, None)
+    x = np.log(f) if form == "power" else f
+    return _line(x, y, form, None, _reach(sm.add_constant(x), y, points.prime, level)[1])
 
 
 def _best_exponent(f: FloatArray, y: FloatArray) -> float:
@@ -163,10 +165,9 @@ def _rss(x: FloatArray, y: FloatArray) -> float:
     return float(np.sum((y - y.mean() - slope * (x - x.mean())) ** 2))
 
 
-def _line(x: FloatArray, y: FloatArray, prime: IntArray, form: Form, c: float | None) -> LawFit:
+def _line(x: FloatArray, y: FloatArray, form: Form, c: float | None, half: float | None) -> LawFit:
     line = stats.linregress(x, y)
     n, rss = len(x), _rss(x, y)
-    half = None if form == "stretched" else _reach(sm.add_constant(x), y, prime)[1]
     free = 3 + (c is not None)  # a, b, the residual variance, and c where it is free
     # An exact fit has no residual; the floor keeps its AIC finite and the smallest.
     aic = n * float(np.log(max(rss / n, 1e-300))) + 2 * free
@@ -185,9 +186,13 @@ def _line(x: FloatArray, y: FloatArray, prime: IntArray, form: Form, c: float | 
 
 
 def _reach(
-    design: FloatArray, y: FloatArray, prime: IntArray, between: frozenset[int] = frozenset()
+    design: FloatArray,
+    y: FloatArray,
+    prime: IntArray,
+    level: float,
+    between: frozenset[int] = frozenset(),
 ) -> list[float]:
-    """Half the 95 % interval of each coefficient; widths of one prime are not independent.
+    """Half the interval of each coefficient; widths of one prime are not independent.
 
     Clustered errors have t on G − 1 degrees of freedom; columns `between` differ between primes
     only, so that their slope and the intercept take two of the G.
@@ -199,7 +204,8 @@ def _reach(
     else:
         fit = sm.OLS(y, design).fit()
         df = [len(y) - design.shape[1]] * design.shape[1]
-    return [float(t * error) for t, error in zip(stats.t.ppf(0.975, df), fit.bse, strict=True)]
+    reach = stats.t.ppf(0.5 + level / 2, df) * fit.bse
+    return [float(half) for half in reach]
 
 
 def collapse_test(points: LawPoints) -> Collapse:
@@ -236,7 +242,7 @@ def collapse_test(points: LawPoints) -> Collapse:
 class GeneralisationLaw:
     """T_gen ≈ A·p^c·P^{−β}; with a single prime p^c is not identified and c = 0.
 
-    `c_reach` and `beta_reach` are half their 95 % intervals. c differs between primes only: its
+    `c_reach` and `beta_reach` are half their intervals. c differs between primes only: its
     interval has t on G − 2 degrees of freedom and is None below five primes.
     """
 
@@ -257,7 +263,7 @@ class GeneralisationLaw:
 
 
 def generalisation_law(
-    points: LawPoints, window: Window | None = GENERALISATION_WINDOW
+    points: LawPoints, window: Window | None = GENERALISATION_WINDOW, *, level: float = 0.95
 ) -> GeneralisationLaw | None:
     """Least squares of log T_gen on log p and log P inside a window of f; None if too few."""
     inside = points.inside(window)
@@ -269,7 +275,7 @@ def generalisation_law(
     if len(inside.time) <= design.shape[1] or np.linalg.matrix_rank(design) < design.shape[1]:
         return None
     fit = sm.OLS(np.log(inside.time), design).fit()
-    reach = _reach(design, np.log(inside.time), inside.prime, between=frozenset({2}))
+    reach = _reach(design, np.log(inside.time), inside.prime, level, between=frozenset({2}))
     return GeneralisationLaw(
         window=window,
         log_a=float(fit.params[0]),

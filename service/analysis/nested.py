@@ -84,9 +84,10 @@ class Sufficiency:
 
     M0 intercept; M1 P_cross; M2 the baselines (robust: log p, log K_mem and the swept axes;
     paper: the axes); M3 both. robust adds MP = {log p} and MK = {log K_mem} alone and each
-    with P_cross; and, where cells leave different shares of a batch for the last step of an epoch,
+    with P_cross; and, where primes leave different shares of a batch for the last step of an epoch,
     MB = {log p, log of that share} with and without P_cross; `last_batch` is its slope in MB,
-    decades of P_onset a decade of the share.
+    decades of P_onset a decade of the share. Cells of one prime share it and their chance: there
+    MB is left out.
     """
 
     method: Method
@@ -137,7 +138,7 @@ def _robust_designs(cells: pd.DataFrame, axes: Sequence[str], own: Design) -> di
         log_k = numeric_design(LOG_COMPLEXITY, np.log10(cells["k_mem"].to_numpy(dtype=float)))
         baselines = baselines + log_k
         designs |= {"MK": log_k, "MK+": own + log_k}
-    if "last_batch" in cells.columns:
+    if "last_batch" in cells.columns and cells["p"].is_unique:
         share = cells["last_batch"].to_numpy(dtype=float)
         if share.max() >= LAST_BATCHES_DIFFER * share.min():
             with_last = log_p + numeric_design(LOG_LAST_BATCH, np.log10(share))
@@ -175,8 +176,8 @@ def _fit(name: str, design: Design, y: FloatArray, method: Method) -> Model:
 
 
 def _last_slope(design: Design, y: FloatArray, level: float) -> Slope | None:
-    """The coefficient of the last column, None without a degree of freedom."""
-    if len(y) <= len(design.names) + 1:
+    """The coefficient of the last column; None where the others imply it or fit every cell."""
+    if len(y) <= len(design.names) + 1 or full_rank(design)[1]:
         return None
     fit = sm.OLS(y, design.with_intercept()).fit()
     low, high = fit.conf_int(1 - level)[-1]

@@ -9,6 +9,8 @@ from scipy import stats
 
 from service.analysis.inputs import FloatArray
 
+PERFECT = 1 - 1e-12  # a correlation above it is 1 but for rounding
+
 
 @dataclass(frozen=True)
 class SmallSampleInterval:
@@ -39,7 +41,7 @@ def spearman_interval(rho: float, n: int, level: float = 0.95) -> SmallSampleInt
     At a perfect order the formula would claim certainty. Bonett & Wright (2000),
     Psychometrika 65, 23.
     """
-    if n < 4 or abs(rho) >= 1:
+    if n < 4 or abs(rho) > PERFECT:
         return SmallSampleInterval(None, None, level)
     half = float(stats.norm.ppf(0.5 + level / 2)) * float(np.sqrt((1 + rho**2 / 2) / (n - 3)))
     centre = float(np.arctanh(rho))

@@ -18,6 +18,7 @@ from service.analysis.nested import Sufficiency
 from service.analysis.onset import Onset
 from service.analysis.robustness import AxisTrend
 from service.analysis.seeds_apart import SeedsApart
+from service.analysis.small_samples import PERFECT
 from service.analysis.within_setting import WithinSetting
 from service.answers.asking import asked_runs
 from service.answers.cell import Cell, cells, plain, swept_axes
@@ -221,7 +222,7 @@ def _row(trained: Cell, cell: AnalysedCell) -> CellRow:
         at_edge=cell.crossing.at_edge,
         few_seeds=cell.crossing.few_seeds,
         p_onset=finite(cell.onset.params),
-        p_onset_low=finite(cell.onset.low),
+        p_onset_low=finite(cell.onset.low) or None,
         p_onset_high=finite(cell.onset.high),
         onset_status=cell.onset.status,
         at_floor=bool(cell.onset.at_floor),
@@ -352,7 +353,7 @@ def _ranks(tests: HypothesisTests) -> Iterator[Statistic]:
         yield _untestable("rank", "spearman", tests.n)
     else:
         # At a perfect order the analytic formula says 0, which no n cells can show.
-        note = "" if abs(rank.rho) > 1 - 1e-12 else f"analytic p {rank.p_analytic:.3g}"
+        note = "" if abs(rank.rho) > PERFECT else f"analytic p {rank.p_analytic:.3g}"
         yield _statistic(
             "rank",
             "spearman",

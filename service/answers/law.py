@@ -102,6 +102,7 @@ class LawAnswer:
     method: Method
     clock: Clock
     units: Units
+    level: Annotated[float, Field(description="of every interval")]
     thresholds: Thresholds
     window: Annotated[tuple[float, float], Field(description="f that the fits use")]
     c_model: BitsPerParameter
@@ -140,7 +141,10 @@ def law(
     if not len(points.time):
         raise NotEnough("suite", suite.name, "finished speed runs", "no speed run reached T_mem")
     chosen = window or convention.fraction_window
-    laws = memorisation_law(points, chosen)
+    laws = memorisation_law(points, chosen, level=convention.level)
+    generalised_law = generalisation_law(
+        law_points(gen, k_mem, c_model.value), level=convention.level
+    )
     return LawAnswer(
         suite=suite.name,
         revision=suite.revision,
@@ -148,6 +152,7 @@ def law(
         method=convention.method,
         clock=convention.clock,
         units=convention.units,
+        level=convention.level,
         thresholds=convention.thresholds,
         window=chosen,
         c_model=c_model,
@@ -157,7 +162,7 @@ def law(
         rivals=tuple(_fit(fit, None) for fit in laws.rivals),
         per_prime=tuple(_fit(fit, prime) for prime, fit in sorted(laws.per_prime.items())),
         collapse=_collapse(laws.collapse),
-        generalisation=_generalisation(generalisation_law(law_points(gen, k_mem, c_model.value))),
+        generalisation=_generalisation(generalised_law),
         analysis_version=ANALYSIS_VERSION,
     )
 

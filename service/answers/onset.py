@@ -81,7 +81,7 @@ def onset_estimate(found: Onset) -> OnsetEstimate:
     """The analysis's onset in plain values."""
     return OnsetEstimate(
         estimate=finite(found.params),
-        low=finite(found.low),
+        low=finite(found.low) or None,  # exp(−∞): open
         high=finite(found.high),
         level=found.level,
         rule=found.rule,

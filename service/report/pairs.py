@@ -131,7 +131,13 @@ def pair_sentences(found: Sequence[Pair]) -> Iterator[str]:
         )
     for change in dict.fromkeys(_changed(pair) for pair in found):
         alike = [pair for pair in found if _changed(pair) == change]
-        cells = tuple(both for pair in alike for both in pair.cells)
+        # Suites lend cells to others: what both sides inherit is another pair's own.
+        cells = tuple(
+            (one, other)
+            for pair in alike
+            for one, other in pair.cells
+            if not (one.inherited and other.inherited)
+        )
         if len(alike) > 1:
             yield f"{change}, all {len(alike)} pairs of suites: {_all_moved(cells)}."
 

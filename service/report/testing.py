@@ -12,6 +12,7 @@ from service.report.sampling import sampling
 from service.report.words import (
     convention_text,
     offset,
+    onsets_at_an_end,
     plain,
     real,
     resolved,
@@ -180,7 +181,7 @@ def headline(answer: TestsAnswer | None) -> tuple[str, ...]:
         with_interval(slope_of(answer)),
         with_interval(statistic(answer, "ccc")),
         offset(statistic(answer, "median")),
-        f"{answer.n_at_floor + answer.n_at_cap} of {answer.n_total}",
+        f"{onsets_at_an_end(answer)} of {answer.n_total}",
     )
 
 

@@ -31,6 +31,7 @@ from service.report.words import (
 
 HINT = 0.01  # between this and ALPHA a difference is called a hint
 FEW_SEEDS = 5
+LEAST_FREE = 3  # degrees of freedom below which an F-test of two predictors is left unsaid
 
 
 def verdict(content: SuiteContent) -> tuple[str, ...]:
@@ -184,18 +185,22 @@ def last_batch(answer: TestsAnswer) -> Iterator[str]:
         for sizes in ([c.last_batch for c in known], {c.batch_size for c in known})
     ]
     slope = statistic(answer, LAST_BATCH_SLOPE)
+    one_size = len({c.batch_size for c in known}) == 1
+    what = "that size" if one_size else "that share of a batch"
     yield (
         f"The last batch of an epoch holds what is left, {batches[0]} examples, all others "
         f"{batches[1]}. {_tells_more('its size', size)} about the onset than log p alone"
-        f"{_f(size)}; beside log p, P_onset goes as that size to the power "
+        f"{_f(size)}; beside log p, P_onset goes as {what} to the power "
         f"{with_interval(slope)} (not one of the planned baselines, and not corrected for)."
     )
-    if beside.p is None or back is None or back.p is None:
+    model = next((m for m in answer.models if m.name == "MB+"), None)
+    if beside.p is None or back is None or back.p is None or model is None:
+        return
+    if model.n - len(model.predictors) - 1 < LEAST_FREE:
         return
     if min(beside.p, back.p) >= ALPHA:
-        model = next((m for m in answer.models if m.name == "MB+"), None)
         alike = ""
-        if model is not None and model.largest_vif is not None and model.collinear:
+        if model.largest_vif is not None and model.collinear:
             alike = f", being nearly functions of each other (VIF {model.largest_vif:.0f})"
         yield (
             f"The crossing and log p with the last batch cannot be told apart{alike}: the first "
@@ -341,7 +346,9 @@ def _out_of_sight(answer: TestsAnswer) -> str:
         f"{answer.n_at_floor} are delayed at the narrowest width that fits its training set"
         if answer.n_at_floor
         else "",
-        f"{answer.n_at_cap} are not delayed at the widest" if answer.n_at_cap else "",
+        f"{answer.n_at_cap} are delayed at the widest only, or not even there"
+        if answer.n_at_cap
+        else "",
     ]
     return "".join(f"; {words}" for words in told if words)
 

@@ -89,8 +89,12 @@ def resolved(answer: TestsAnswer) -> bool:
     rank = statistic(answer, "spearman")
     if rank is None or not rank.testable or (rank.floor or 0.0) >= ALPHA:
         return False
-    onsets = answer.n_at_floor + answer.n_at_cap
-    return 2 * max(onsets, sum(c.at_edge for c in answer.cells)) <= answer.n_total
+    return 2 * max(onsets_at_an_end(answer), sum(c.at_edge for c in answer.cells)) <= answer.n_total
+
+
+def onsets_at_an_end(answer: TestsAnswer) -> int:
+    """Cells whose onset is only bounded, by the narrowest or the widest network."""
+    return sum(c.at_floor or c.at_cap for c in answer.cells)
 
 
 def slope_of(answer: TestsAnswer) -> Statistic | None:

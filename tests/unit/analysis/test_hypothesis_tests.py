@@ -310,6 +310,31 @@ def test_the_last_batch_is_a_predictor_where_it_differs() -> None:
         assert found.tests[name].f == pytest.approx(f)
         assert found.tests[name].p == pytest.approx(p)
     assert found.tests["MB_vs_MP"].p < 1e-4 < 0.05 < found.tests["MB+_vs_MB"].p
+    assert found.last_batch is not None
+    assert found.last_batch.value == pytest.approx(both.params.iloc[-1])
+    interval = (found.last_batch.low, found.last_batch.high)
+    assert interval == pytest.approx(both.conf_int().iloc[-1])
+
+
+def test_cells_that_share_a_prime_share_its_last_batch_and_test_nothing_of_it() -> None:
+    share = np.array([p * (p - 1) // 2 % 512 / 512 for p in TEN])
+    once = frame().assign(last_batch=share)
+    found = sufficiency(pd.concat([once, once.assign(p_onset=once["p_onset"] * 1.1)]), ())
+    assert found is not None
+    assert "MB" not in found.models
+    assert found.last_batch is None
+
+
+def test_a_last_batch_that_follows_from_the_prime_has_no_slope() -> None:
+    primes = np.array([64.0, 128.0, 256.0, 512.0, 1024.0])
+    onset = np.array([1.0, 2.0, 4.1, 8.3, 15.0])
+    cells = pd.DataFrame(
+        {"p": primes, "last_batch": primes, "p_cross": onset * [2, 1, 2, 3, 2], "p_onset": onset}
+    )
+    found = sufficiency(cells, ())
+    assert found is not None
+    assert not found.tests["MB_vs_MP"].testable
+    assert found.last_batch is None
 
 
 def test_a_constant_axis_is_not_testable_and_costs_nothing() -> None:

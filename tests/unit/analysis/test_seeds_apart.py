@@ -70,7 +70,9 @@ def test_a_link_of_shared_chance_is_gone_with_seeds_apart() -> None:
 
 
 def test_a_true_link_stays_with_seeds_apart() -> None:
-    for way in seeds_apart(shared(noise=0.01, link=1.0), ["p"]):
+    ways = seeds_apart(shared(noise=0.01, link=1.0), ["p"])
+    assert len(ways) == 2
+    for way in ways:
         assert way.n == len(PRIMES)
         assert way.rho > 0.9
         assert way.loo_crossing < way.loo_prime / 2

@@ -48,3 +48,9 @@ def test_three_cells_or_a_perfect_order_carry_no_interval() -> None:
     assert spearman_interval(0.5, 3).low is None
     assert spearman_interval(1.0, 10).low is None
     assert spearman_interval(-1.0, 10).high is None
+
+
+@pytest.mark.parametrize("n", range(4, 41))
+def test_a_perfect_order_is_one_whatever_rounding_makes_of_it(n: int) -> None:
+    rho = float(stats.spearmanr(np.arange(n), np.arange(n) ** 2).statistic)
+    assert spearman_interval(rho, n).low is None

@@ -93,6 +93,19 @@ def test_one_prime_has_the_interval_of_least_squares() -> None:
     assert (fit.a_low, fit.a_high) == pytest.approx((low, high))
 
 
+def test_every_interval_has_the_level_asked_for() -> None:
+    data = points(exponential, noise=0.05)
+    laws = [memorisation_law(data, level=level).pooled for level in (0.95, 0.5)]
+    assert laws[0] is not None
+    assert laws[1] is not None
+    wide, narrow = (law.a_high - law.a for law in laws if law and law.a_high is not None)
+    t = stats.t.ppf([0.975, 0.75], len(PRIMES) - 1)
+    assert wide / narrow == pytest.approx(t[0] / t[1])
+    both = [generalisation_law(data, None, level=level) for level in (0.95, 0.5)]
+    reach = [law.beta_reach for law in both if law is not None]
+    assert reach[0] / reach[1] == pytest.approx(t[0] / t[1])
+
+
 def test_rival_wins_where_it_is_the_truth() -> None:
     law = memorisation_law(points(lambda p, params, f: 3000 * f**1.3, noise=0.02))
     assert law.rivals[0].form == "power"

@@ -200,6 +200,7 @@ def test_rows_of_the_law_have_their_primes_fit_and_those_of_all() -> None:
         method="robust",
         clock="online",
         units="epochs",
+        level=0.9,
         thresholds=Thresholds(),
         window=(0.05, 0.5),
         c_model=C_MODEL,
@@ -223,5 +224,6 @@ def test_rows_of_the_law_have_their_primes_fit_and_those_of_all() -> None:
         assert (row["window.low"], row["window.high"]) == (0.05, 0.5)
         assert (row["pooled.a"], row["rivals.power.a"], row["collapse.p"]) == (4.0, 0.7, 0.04)
         assert (row["thresholds.t_mem"], row["generalisation.beta"]) == (0.99, None)
+        assert row["level"] == 0.9
         assert row["c_model.value"] == 2.16
     assert first.keys() == second.keys()

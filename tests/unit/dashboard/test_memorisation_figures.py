@@ -62,6 +62,7 @@ def answer() -> LawAnswer:
         method="robust",
         clock="online",
         units="epochs",
+        level=0.95,
         thresholds=Thresholds(),
         window=(0.0, 0.25),
         c_model=C_MODEL,

@@ -326,8 +326,13 @@ def test_what_cannot_be_tested_says_so(answer: TestsAnswer) -> None:
         (statistic("sufficiency", "F MB+ vs MB", p=0.3), "Not shown that the crossing", "warn"),
         (statistic("sufficiency", "F MB+ vs M1", p=0.3), "Not shown that prime and last", "good"),
         (
-            statistic("sufficiency", "slope on last batch", value=-0.2),
+            replace(statistic("sufficiency", "slope on last batch", value=-0.2), low=-1, high=-0.1),
             "A smaller last batch goes with a larger onset",
+            "plain",
+        ),
+        (
+            replace(statistic("sufficiency", "slope on last batch", value=-0.2), low=-1, high=0.6),
+            "No trend with the last batch can be told",
             "plain",
         ),
         (statistic("robustness", "slope on lr", p=0.01), "The residual drifts with lea", "warn"),

@@ -142,3 +142,15 @@ def test_pairs_of_the_same_change_are_also_told_together() -> None:
     *_, last = pair_sentences(pairs(all_four))
     assert last.startswith("Positions rope instead of none, all 2 pairs of suites: P_cross +3 %")
     assert "signed-rank p = 0.0312" in last
+
+
+def test_cells_that_both_suites_inherit_are_not_counted_again() -> None:
+    first, second = ([replace(c, inherited=True) for c in cells[:2]] for cells in (FIRST, SECOND))
+    all_four = [
+        suite("a", FIRST[:3]),
+        suite("b", SECOND[:3], positions="rope"),
+        suite("c", first + FIRST[3:], primes=[3]),
+        suite("d", second + SECOND[3:], primes=[3], positions="rope"),
+    ]
+    *_, last = pair_sentences(pairs(all_four))
+    assert "in the median of 6 common cells" in last

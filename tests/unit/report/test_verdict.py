@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 
 from service.analysis.calibration import signed_rank
-from service.answers.cell_tests import LAST_BATCH_SLOPE, Apart, CellRow, Statistic, TestsAnswer
+from service.answers.cell_tests import (
+    LAST_BATCH_SLOPE,
+    Apart,
+    CellRow,
+    NestedModel,
+    Statistic,
+    TestsAnswer,
+)
 from service.answers.making import BitsPerParameter, ByKind, Thresholds
 from service.report.verdict import (
     _limits,
@@ -248,8 +255,8 @@ def test_a_complexity_that_follows_the_prime_is_not_a_second_witness() -> None:
     )
 
 
-def last_batch_tests(beside: float, back: float) -> TestsAnswer:
-    """Three cells, of which the third has no residual."""
+def last_batch_tests(beside: float, back: float, n: int = 10) -> TestsAnswer:
+    """Three cells, of which the third has no residual; a model of n."""
     tests = [
         replace(rank(9.0, p, 10), test="sufficiency", statistic=name, floor=None)
         for name, p in (("F MB vs MP", 0.001), ("F MB+ vs MB", beside), ("F MB+ vs M1", back))
@@ -257,7 +264,20 @@ def last_batch_tests(beside: float, back: float) -> TestsAnswer:
     slope = replace(rank(-0.2, 1, 10), statistic=LAST_BATCH_SLOPE, low=-0.3, high=-0.1, p=None)
     given = answer(*tests, slope, residuals=(0.1, 0.2, None))
     sizes = zip(given.cells, (442, 39, 4), strict=True)
-    return replace(given, cells=tuple(replace(c, last_batch=n) for c, n in sizes))
+    model = NestedModel(
+        name="MB+",
+        predictors=("log10(P_cross)", "log10(p)", "log10(last_batch)"),
+        dropped=(),
+        n=n,
+        r_squared=0.9,
+        r_squared_adjusted=0.9,
+        aicc=None,
+        loo_rmse=None,
+        largest_vif=77.4,
+        collinear=True,
+    )
+    cells = tuple(replace(c, last_batch=size) for c, size in sizes)
+    return replace(given, cells=cells, models=(model,))
 
 
 def test_the_last_batch_is_told_where_cells_differ_in_it() -> None:
@@ -269,11 +289,24 @@ def test_the_last_batch_is_told_where_cells_differ_in_it() -> None:
         "not corrected for)."
     )
     assert apart == (
-        "The crossing and log p with the last batch cannot be told apart: the first beside the "
-        "second F 9, p = 0.4, the second beside the first F 9, p = 0.6. The crossing may carry "
-        "what the last batch does, or only share it."
+        "The crossing and log p with the last batch cannot be told apart, being nearly functions "
+        "of each other (VIF 77): the first beside the second F 9, p = 0.4, the second beside the "
+        "first F 9, p = 0.6. The crossing may carry what the last batch does, or only share it."
     )
     assert list(last_batch(answer(residuals=(0.1, 0.2)))) == []
+
+
+def test_the_slope_is_of_the_share_where_batches_differ() -> None:
+    given = last_batch_tests(beside=0.4, back=0.6)
+    first, *others = given.cells
+    size, _ = last_batch(replace(given, cells=(replace(first, batch_size=100), *others)))
+    assert "all others 100 to 512." in size
+    assert "P_onset goes as that share of a batch to the power −0.2" in size
+
+
+def test_a_model_that_fits_nearly_every_cell_is_not_told() -> None:
+    assert len(list(last_batch(last_batch_tests(beside=0.001, back=0.001, n=7)))) == 3
+    assert len(list(last_batch(last_batch_tests(beside=0.001, back=0.001, n=6)))) == 1
 
 
 def test_what_tells_more_of_crossing_and_last_batch_is_said() -> None:
@@ -305,13 +338,22 @@ def test_a_clock_whose_onsets_lie_at_an_end_is_not_testable() -> None:
     given = answer(rank(0.9, 0.01, 8), residuals=residuals)
     (said,) = other_clock(content(robust_eval=given))
     assert said.startswith("By the robust method, eval clock: ρ 0.9, median residual −0.155 [")
-    (said,) = other_clock(content(robust_eval=replace(given, n_at_floor=5)))
+    floor = tuple(replace(c, at_floor=i < 5, at_cap=i < 1) for i, c in enumerate(given.cells))
+    (said,) = other_clock(content(robust_eval=replace(given, n_at_floor=5, cells=floor)))
     assert "clock, not testable with these widths: 8 of 8 cells have a crossing and an" in said
     assert said.endswith("5 are delayed at the narrowest width that fits its training set.")
-    faster = tuple(replace(c, crossing_status="mem_always_faster") for c in given.cells[:6])
+    few = tuple(replace(c, at_floor=i < 4, at_cap=i < 4) for i, c in enumerate(given.cells))
+    (said,) = other_clock(content(robust_eval=replace(given, n_at_floor=4, n_at_cap=4, cells=few)))
+    assert "not testable" not in said  # four of eight, each at both ends of a single width
+    faster = tuple(
+        replace(c, crossing_status="mem_always_faster", at_cap=i < 5)
+        for i, c in enumerate(given.cells[:6])
+    )
     edges = tuple(replace(c, at_edge=True) for c in given.cells)
     (said,) = other_clock(content(robust_eval=replace(given, n_at_cap=5, cells=faster)))
-    assert said.endswith("faster at every width of 6; 5 are not delayed at the widest.")
+    assert said.endswith(
+        "faster at every width of 6; 5 are delayed at the widest only, or not even there."
+    )
     (said,) = other_clock(content(paper_online=given, robust_eval=replace(given, cells=edges)))
     assert said.endswith("onset; 8 closest approaches are at an end of the widths.")
 
