@@ -10,6 +10,7 @@ from service.report.document import Block, Bullets, Paragraph
 from service.report.laws import c_model, c_model_text
 from service.report.pairs import Pair, pair_sentences
 from service.report.scope import cost
+from service.report.swept import across, beside_settings, by_setting, swept
 from service.report.verdict import (
     apart,
     baselines,
@@ -36,7 +37,10 @@ def findings(chapters: Sequence[SuiteContent], found: Sequence[Pair]) -> list[Bl
                 (
                     " ".join(prediction(answer)),
                     next(iter(calibration(answer))),
+                    *by_setting(content),
                     *baselines(answer),
+                    *beside_settings(answer),
+                    *(across(answer) if swept(answer) else ()),
                     *apart(answer.apart),
                     *last_batch(answer),
                     *papers_way(content),

@@ -8,14 +8,16 @@ import numpy as np
 from scipy import stats
 
 from dashboard.numbers import count, percent
-from service.answers.cell_tests import LAST_BATCH_SLOPE, Apart, Statistic, TestsAnswer
+from service.answers.cell_tests import LAST_BATCH_SLOPE, Apart, TestsAnswer
 from service.answers.reference import MORRIS_BITS, PAPER_BITS
 from service.report.content import CONVENTIONS, Convention, SuiteContent
 from service.report.laws import c_model, c_model_text, collapse_sentence, falls, form_sentence
 from service.report.scope import missing_sentence
+from service.report.swept import across, beside_settings, prime_and_settings, swept
 from service.report.words import (
     ALPHA,
     convention_text,
+    f_and_p,
     offset,
     plain,
     probability,
@@ -26,10 +28,10 @@ from service.report.words import (
     slope_of,
     span,
     statistic,
+    tells_more,
     with_interval,
 )
 
-HINT = 0.01  # between this and ALPHA a difference is called a hint
 FEW_SEEDS = 5
 LEAST_FREE = 3  # degrees of freedom below which an F-test of two predictors is left unsaid
 
@@ -48,7 +50,8 @@ def verdict(content: SuiteContent) -> tuple[str, ...]:
             *last_batch(answer),
             *(f"{note[:1].upper()}{note[1:].rstrip('.')}." for note in answer.notes),
             *_within(answer),
-            *_across(answer),
+            *beside_settings(answer),
+            *across(answer),
             *papers_way(content),
             *other_clock(content),
             *capacity(content),
@@ -142,6 +145,8 @@ def baselines(answer: TestsAnswer) -> Iterator[str]:
         "MK": "log K_mem alone",
         "MB": "log p with the last batch",
     }
+    if swept(answer):
+        named["M2"] = prime_and_settings(answer)
     parts = [f"{named[n]} {plain(e)} dex" for n, e in errors.items() if n in named]
     if parts:
         yield "Leave-one-out error of predicting P_onset: " + ", ".join(parts) + "."
@@ -156,20 +161,7 @@ def baselines(answer: TestsAnswer) -> Iterator[str]:
         if not test.testable or test.p is None:
             yield f"Whether the crossing tells more than {what} is not testable: {test.note}."
             continue
-        yield f"{_tells_more('the crossing', test)} than {what}{_f(test)}."
-
-
-def _tells_more(what: str, test: Statistic) -> str:
-    """How surely the larger model of an F-test tells more."""
-    if test.p is None or test.p >= ALPHA:
-        return f"{what[:1].upper()}{what[1:]} is not shown to tell more"
-    if test.p >= HINT:
-        return f"There is a hint that {what} tells more"
-    return f"{what[:1].upper()}{what[1:]} tells more"
-
-
-def _f(test: Statistic) -> str:
-    return f": F {plain(test.value)}, {probability(test.p)}"
+        yield f"{tells_more('the crossing', test)} than {what}{f_and_p(test)}."
 
 
 def last_batch(answer: TestsAnswer) -> Iterator[str]:
@@ -189,8 +181,8 @@ def last_batch(answer: TestsAnswer) -> Iterator[str]:
     what = "that size" if one_size else "that share of a batch"
     yield (
         f"The last batch of an epoch holds what is left, {batches[0]} examples, all others "
-        f"{batches[1]}. {_tells_more('its size', size)} about the onset than log p alone"
-        f"{_f(size)}; beside log p, P_onset goes as {what} to the power "
+        f"{batches[1]}. {tells_more('its size', size)} about the onset than log p alone"
+        f"{f_and_p(size)}; beside log p, P_onset goes as {what} to the power "
         f"{with_interval(slope)} (not one of the planned baselines, and not corrected for)."
     )
     model = next((m for m in answer.models if m.name == "MB+"), None)
@@ -202,14 +194,15 @@ def last_batch(answer: TestsAnswer) -> Iterator[str]:
         alike = ""
         if model.largest_vif is not None and model.collinear:
             alike = f", being nearly functions of each other (VIF {model.largest_vif:.0f})"
+        first, second = (f_and_p(test).removeprefix(":") for test in (beside, back))
         yield (
             f"The crossing and log p with the last batch cannot be told apart{alike}: the first "
-            f"beside the second{_f(beside)[1:]}, the second beside the first{_f(back)[1:]}. The "
-            "crossing may carry what the last batch does, or only share it."
+            f"beside the second{first}, the second beside the first{second}. The crossing may "
+            "carry what the last batch does, or only share it."
         )
         return
-    yield f"{_tells_more('the crossing', beside)} than log p and the last batch{_f(beside)}."
-    yield f"{_tells_more('log p with the last batch', back)} than the crossing{_f(back)}."
+    yield f"{tells_more('the crossing', beside)} than log p and the last batch{f_and_p(beside)}."
+    yield f"{tells_more('log p with the last batch', back)} than the crossing{f_and_p(back)}."
 
 
 def _complexity_follows_the_prime(answer: TestsAnswer) -> bool:
@@ -256,22 +249,6 @@ def _within(answer: TestsAnswer) -> Iterator[str]:
                 f"{signed(row.median_residual)} ± {plain(row.std)} dex over "
                 f"{count(row.n, 'prime')}{driven})."
             )
-
-
-def _across(answer: TestsAnswer) -> Iterator[str]:
-    for trend in answer.pooled:
-        if trend.test != "robustness":
-            continue
-        axis = trend.statistic.partition(" on ")[2]
-        if not trend.testable or trend.p is None:
-            yield f"Whether the residual depends on {axis} is not testable: {trend.note}."
-            continue
-        kind = "F" if trend.statistic.startswith("F ") else "slope"
-        shown = "drifts" if trend.p < ALPHA else "is not shown to drift"
-        yield (
-            f"The residual {shown} with {axis} ({kind} {plain(trend.value)}, "
-            f"Holm-corrected {probability(trend.p)})."
-        )
 
 
 def papers_way(content: SuiteContent) -> Iterator[str]:
@@ -354,7 +331,8 @@ def _out_of_sight(answer: TestsAnswer) -> str:
 
 
 def capacity(content: SuiteContent) -> Iterator[str]:
-    """C_model beside the published values."""
+    """C_model beside the published values; settings that have none of their own in one sentence."""
+    unmeasured = []
     for part in content.settings:
         bits = c_model(content, part)
         if bits is None:
@@ -362,7 +340,7 @@ def capacity(content: SuiteContent) -> Iterator[str]:
         name = setting_or(part.setting, "")
         where = f" at {name}" if name else ""
         if bits.source == "paper":
-            yield f"C_model{where} is not measured; the paper's {PAPER_BITS:g} is used."
+            unmeasured.append(name)
             continue
         text = c_model_text(bits)
         if bits.source == "matched_suite":
@@ -376,6 +354,9 @@ def capacity(content: SuiteContent) -> Iterator[str]:
         told = f": the interval {' and '.join(said)}" if said else ", without an interval"
         low = "; it may be too low (see Capacity)" if falls(part) else ""
         yield f"C_model{where} is {text} bits per parameter{told}{low}."
+    if unmeasured:
+        where = f" at {', '.join(unmeasured)}" if any(unmeasured) else ""
+        yield f"C_model{where} is not measured; the paper's {PAPER_BITS:g} is used."
 
 
 def law(content: SuiteContent) -> Iterator[str]:

@@ -10,6 +10,7 @@ from service.answers.cell_tests import Statistic, TestsAnswer
 from service.answers.making import BitsPerParameter, Setting
 
 ALPHA = 0.05
+HINT = 0.01  # between this and ALPHA a difference is called a hint
 LEAST_SLOPE = 6  # cells below which pairwise slopes cannot carry an interval
 
 
@@ -82,6 +83,20 @@ def source(c_model: BitsPerParameter) -> str:
 def statistic(answer: TestsAnswer, name: str) -> Statistic | None:
     """The pooled statistic of this name, None where the convention has none."""
     return next((s for s in answer.pooled if s.statistic == name), None)
+
+
+def tells_more(what: str, test: Statistic) -> str:
+    """How surely the larger model of an F-test tells more."""
+    if test.p is None or test.p >= ALPHA:
+        return f"{what[:1].upper()}{what[1:]} is not shown to tell more"
+    if test.p >= HINT:
+        return f"There is a hint that {what} tells more"
+    return f"{what[:1].upper()}{what[1:]} tells more"
+
+
+def f_and_p(test: Statistic) -> str:
+    """`: F 9, p = 0.001`."""
+    return f": F {plain(test.value)}, {probability(test.p)}"
 
 
 def resolved(answer: TestsAnswer) -> bool:

@@ -6,19 +6,17 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
+from fixtures.made_up_tests import answer, rank
 
-from service.analysis.calibration import signed_rank
 from service.answers.cell_tests import (
     LAST_BATCH_SLOPE,
     Apart,
-    CellRow,
     NestedModel,
     Statistic,
     TestsAnswer,
 )
-from service.answers.making import BitsPerParameter, ByKind, Thresholds
+from service.answers.making import BitsPerParameter
 from service.report.verdict import (
     _limits,
     apart,
@@ -30,93 +28,6 @@ from service.report.verdict import (
     papers_way,
     prediction,
 )
-
-
-def rank(value: float, p: float, n: int, floor: float = 1e-4) -> Statistic:
-    return Statistic(
-        test="rank",
-        statistic="spearman",
-        value=value,
-        low=None,
-        high=None,
-        p=p,
-        floor=floor,
-        df="",
-        n=n,
-        testable=True,
-        note="",
-    )
-
-
-def cell(prime: int, residual: float | None) -> CellRow:
-    return CellRow(
-        prime=prime,
-        setting={},
-        p_cross=1e5,
-        p_cross_low=9e4,
-        p_cross_high=1.1e5,
-        crossing_status="crossed",
-        at_edge=False,
-        few_seeds=False,
-        p_onset=None if residual is None else 1e5 * 10**residual,
-        p_onset_low=None,
-        p_onset_high=None,
-        onset_status="separated",
-        at_floor=False,
-        at_cap=False,
-        onset_step=None,
-        residual=residual,
-        k_mem=4e4,
-        batch_size=512,
-        last_batch=512,
-        seeds=ByKind(speed=5, grok=5),
-        censored=ByKind(speed=0, grok=0),
-        missing=ByKind(speed=0, grok=0),
-        inherited=False,
-    )
-
-
-def median(residuals: tuple[float | None, ...]) -> tuple[Statistic, ...]:
-    known = [r for r in residuals if r is not None]
-    found = signed_rank(np.array(known)) if known else None
-    if found is None:
-        return ()
-    return (
-        replace(
-            rank(found.median_residual, 1, len(known)),
-            test="residuals",
-            statistic="median",
-            p=None,
-            low=found.interval.low,
-            high=found.interval.high,
-        ),
-    )
-
-
-def answer(*pooled: Statistic, residuals: tuple[float | None, ...] = ()) -> TestsAnswer:
-    cells = tuple(cell(97 + i, r) for i, r in enumerate(residuals))
-    return TestsAnswer(
-        suite="made-up",
-        revision=1,
-        method="robust",
-        clock="online",
-        units="epochs",
-        level=0.95,
-        thresholds=Thresholds(),
-        max_width=None,
-        axes=(),
-        n=sum(r is not None for r in residuals),
-        n_total=len(residuals),
-        n_at_floor=0,
-        n_at_cap=0,
-        cells=cells,
-        pooled=(*pooled, *median(residuals)),
-        models=(),
-        within=(),
-        apart=(),
-        notes=(),
-        analysis_version=1,
-    )
 
 
 @pytest.mark.parametrize(
@@ -204,18 +115,32 @@ def test_a_cell_whose_crossing_rests_on_few_seeds_is_counted() -> None:
     assert sentence.startswith("1 cell with fewer than 5 seeds at a width that the crossing rests")
 
 
+LENT = BitsPerParameter(
+    value=0.674,
+    low=0.638,
+    high=0.703,
+    level=0.95,
+    interval="bootstrap",
+    source="matched_suite",
+    suite="mini-released",
+    note="",
+)
+
+
+def test_settings_without_a_c_model_are_named_together() -> None:
+    bits = replace(LENT, source="paper", value=2.16, low=None, high=None)
+    parts = [
+        SimpleNamespace(setting={"weight_decay": value}, c_model={"robust": bits})
+        for value in (0.1, 3.0)
+    ]
+    content: Any = SimpleNamespace(settings=parts, main=("robust", "online"))
+    assert list(capacity(content)) == [
+        "C_model at weight decay 0.1, weight decay 3 is not measured; the paper's 2.16 is used."
+    ]
+
+
 def test_a_c_model_of_another_suite_is_not_called_measured() -> None:
-    bits = BitsPerParameter(
-        value=0.674,
-        low=0.638,
-        high=0.703,
-        level=0.95,
-        interval="bootstrap",
-        source="matched_suite",
-        suite="mini-released",
-        note="",
-    )
-    part = SimpleNamespace(setting={}, c_model={"robust": bits})
+    part = SimpleNamespace(setting={}, c_model={"robust": LENT})
     content: Any = SimpleNamespace(settings=[part], main=("robust", "online"))
     (said,) = capacity(content)
     assert said.startswith("C_model is not measured here; 0.674")
