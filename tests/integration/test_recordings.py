@@ -106,7 +106,8 @@ WHERE s.name = :suite AND r.kind = :kind AND r.state = 'done' ORDER BY r.seconds
 SPREAD = """
 SELECT min(other.last_epoch) AS fastest, max(other.last_epoch) AS slowest
 FROM runs r JOIN runs other
-    ON (other.kind, other.prime, other.width) = (r.kind, r.prime, r.width)
+    ON (other.kind, other.prime, other.width, other.weight_decay, other.batch_size)
+        = (r.kind, r.prime, r.width, r.weight_decay, r.batch_size)
 WHERE r.id = :run AND other.state = 'done'
 """
 
