@@ -317,17 +317,13 @@ def _out_of_sight(answer: TestsAnswer) -> str:
     """On which side of the trained widths crossings and onsets are."""
     faster = sum(c.crossing_status == "mem_always_faster" for c in answer.cells)
     edge = sum(c.at_edge for c in answer.cells)
-    told = [
-        f"memorisation is faster at every width of {faster}" if faster else "",
-        f"{edge} closest approaches are at an end of the widths" if edge else "",
-        f"{answer.n_at_floor} are delayed at the narrowest width that fits its training set"
-        if answer.n_at_floor
-        else "",
-        f"{answer.n_at_cap} are delayed at the widest only, or not even there"
-        if answer.n_at_cap
-        else "",
-    ]
-    return "".join(f"; {words}" for words in told if words)
+    told = {
+        "memorisation is faster at every width": faster,
+        "the closest approach is at an end of the widths": edge,
+        "the delay is there at the narrowest width that fits its training set": answer.n_at_floor,
+        "delay at the widest only, or not even there": answer.n_at_cap,
+    }
+    return "".join(f"; {words} in {cells}" for words, cells in told.items() if cells)
 
 
 def capacity(content: SuiteContent) -> Iterator[str]:

@@ -266,7 +266,9 @@ def test_a_clock_whose_onsets_lie_at_an_end_is_not_testable() -> None:
     floor = tuple(replace(c, at_floor=i < 5, at_cap=i < 1) for i, c in enumerate(given.cells))
     (said,) = other_clock(content(robust_eval=replace(given, n_at_floor=5, cells=floor)))
     assert "clock, not testable with these widths: 8 of 8 cells have a crossing and an" in said
-    assert said.endswith("5 are delayed at the narrowest width that fits its training set.")
+    assert said.endswith(
+        "the delay is there at the narrowest width that fits its training set in 5."
+    )
     few = tuple(replace(c, at_floor=i < 4, at_cap=i < 4) for i, c in enumerate(given.cells))
     (said,) = other_clock(content(robust_eval=replace(given, n_at_floor=4, n_at_cap=4, cells=few)))
     assert "not testable" not in said  # four of eight, each at both ends of a single width
@@ -276,11 +278,9 @@ def test_a_clock_whose_onsets_lie_at_an_end_is_not_testable() -> None:
     )
     edges = tuple(replace(c, at_edge=True) for c in given.cells)
     (said,) = other_clock(content(robust_eval=replace(given, n_at_cap=5, cells=faster)))
-    assert said.endswith(
-        "faster at every width of 6; 5 are delayed at the widest only, or not even there."
-    )
+    assert said.endswith("every width in 6; delay at the widest only, or not even there in 5.")
     (said,) = other_clock(content(paper_online=given, robust_eval=replace(given, cells=edges)))
-    assert said.endswith("onset; 8 closest approaches are at an end of the widths.")
+    assert said.endswith("onset; the closest approach is at an end of the widths in 8.")
 
 
 @pytest.mark.parametrize(
