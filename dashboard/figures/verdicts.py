@@ -11,7 +11,6 @@ from service.analysis.published import PublishedTest
 from service.answers.cell_tests import (
     LAST_BATCH_SLOPE,
     Apart,
-    NestedModel,
     Statistic,
     TestsAnswer,
 )
@@ -73,6 +72,7 @@ PREDICTORS = {
     "MP": "the prime alone (log p)",
     "MK": "the dataset's complexity alone (log K_mem)",
     "MB": "the prime and the size of the last batch",
+    "M2": "the prime and the settings together",
     "M0": "a constant",
 }
 # Our name of a statistic -> the paper's row.
@@ -97,7 +97,7 @@ def table(answer: TestsAnswer, reference: Reference | None) -> list[Row]:
     rows = [row(statistic, printed) for statistic in answer.pooled]
     order = list(GROUPS.values())
     return sorted(
-        rows + left_out(answer.models) + seeds_apart(answer.apart),
+        rows + left_out(answer) + seeds_apart(answer.apart),
         key=lambda r: order.index(r["group"]) if r["group"] in order else len(order),
     )
 
@@ -117,9 +117,11 @@ def row(statistic: Statistic, printed: Mapping[str, PublishedTest]) -> Row:
     }
 
 
-def left_out(models: Sequence[NestedModel]) -> list[Row]:
+def left_out(answer: TestsAnswer) -> list[Row]:
     """The error of predicting each onset from the other cells: by the crossing, by its rivals."""
-    errors = {m.name: m.loo_rmse for m in models if m.loo_rmse is not None}
+    # Without swept settings M2 is the prime under two names.
+    models = {m.name: m for m in answer.models if m.name != "M2" or answer.axes}
+    errors = {name: m.loo_rmse for name, m in models.items() if m.loo_rmse is not None}
     if "M1" not in errors:
         return []
     rows: list[Row] = []
@@ -133,7 +135,7 @@ def left_out(models: Sequence[NestedModel]) -> list[Row]:
                 "name": f"leave-one-out error, {what}",
                 "value": f"{errors[name]:.3g} dex",
                 "p": p_value(None),
-                "n": next(m.n for m in models if m.name == name),
+                "n": models[name].n,
                 "verdict": words,
                 "tone": tone,
                 "note": "each onset predicted from the other cells" if name == "M1" else "",

@@ -244,6 +244,7 @@ def model(name: str, error: float | None) -> NestedModel:
 
 def test_left_out_cells_compare_the_crossing_with_its_rivals(answer: TestsAnswer) -> None:
     models = (model("M0", 0.12), model("M1", 0.054), model("MP", 0.044), model("M3", 0.05))
+    alone = replace(answer, models=(*models, model("M2", 0.02)), axes=())
     given = replace(answer, models=models)
     rows = prediction_figure(given)["layout"]["meta"]["tests"]
     # With the other tests of what the crossing carries, before those of single settings.
@@ -254,9 +255,17 @@ def test_left_out_cells_compare_the_crossing_with_its_rivals(answer: TestsAnswer
     assert own["verdict"] == "Predicts no better than the prime alone (log p)."
     assert prime["verdict"] == "Predicts at least as well as the crossing (0.044 against 0.054)."
     assert constant["verdict"] == "Predicts worse than the crossing (0.12 against 0.054)."
+    assert prediction_figure(alone)["layout"]["meta"]["tests"] == rows
     assert prediction_figure(replace(answer, models=models[:1]))["layout"]["meta"]["tests"] == [
         row for row in rows if not row["name"].startswith("leave-one-out")
     ]
+
+
+def test_swept_settings_are_a_rival_of_the_crossing(answer: TestsAnswer) -> None:
+    given = replace(answer, models=(model("M1", 0.2), model("M2", 0.1)))
+    own, settings = prediction_figure(given)["layout"]["meta"]["tests"][-3:-1]
+    assert own["verdict"] == "Predicts no better than the prime and the settings together."
+    assert settings["name"] == "leave-one-out error, the prime and the settings together"
 
 
 @pytest.mark.parametrize(
