@@ -122,10 +122,9 @@ def _marks(crossing: CrossingAnswer, low: float, high: float) -> list[dict[str, 
     if cross.level is not None:
         ends = max(cross.low or low, low), min(cross.high or high, high)
         shapes.append(band(*ends, COLOURS["cross_band"]))
-    if onset.low is not None and onset.high is not None:
-        shapes.append(
-            band(max(onset.low, low), min(onset.high, high), COLOURS["onset_band"], y1=0.06)
-        )
+    if onset.estimate is not None and (onset.low or onset.high):
+        ends = max(onset.low or low, low), min(onset.high or high, high)
+        shapes.append(band(*ends, COLOURS["onset_band"], y1=0.06))
     if low <= crossing.p_mem <= high:
         shapes.append(vertical(crossing.p_mem, COLOURS["p_mem"], "dot"))
     if onset.estimate is not None:

@@ -204,7 +204,8 @@ def _readings(answer: LawAnswer) -> list[Reading]:
     found: list[Reading] = []
     if answer.pooled is not None:
         fit = answer.pooled
-        ci = f"95 % CI {interval(fit.a_low, fit.a_high)} · " if fit.a_low is not None else ""
+        ends = interval(fit.a_low, fit.a_high)
+        ci = f"{percent(answer.level)} CI {ends} · " if fit.a_low is not None else ""
         r2 = "" if fit.r_squared is None else f"R² {fit.r_squared:.3f} · "
         found.append(
             {

@@ -86,8 +86,8 @@ class Sufficiency:
     paper: the axes); M3 both. robust adds MP = {log p} and MK = {log K_mem} alone and each
     with P_cross; and, where primes leave different shares of a batch for the last step of an epoch,
     MB = {log p, log of that share} with and without P_cross; `last_batch` is its slope in MB,
-    decades of P_onset a decade of the share. Cells of one prime share it and their chance: there
-    MB is left out.
+    decades of P_onset a decade of the share. Cells of one prime share their chance and mostly
+    their last batch: there MB is left out.
     """
 
     method: Method

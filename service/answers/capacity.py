@@ -148,7 +148,7 @@ def _one_setting(suite: SuiteRecord, runs: pd.DataFrame, question: Question) -> 
         matching = kept[kept[name] == value]
         if not len(matching):
             there = sorted({plain(v) for v in kept[name]}, key=sortable)
-            raise Refusal(name, value, there, f"{value} is not among the suite's values")
+            raise Refusal(name, value, there, f"{value} is not among the suite's capacity runs")
         kept = matching
     settings = kept[columns].drop_duplicates()
     if len(settings) > 1:

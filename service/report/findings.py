@@ -61,12 +61,16 @@ def findings(chapters: Sequence[SuiteContent], found: Sequence[Pair]) -> list[Bl
 
 def _not_one_capacity(chapters: Sequence[SuiteContent]) -> str:
     """Fitted values of C_model whose intervals exclude each other, if there are any."""
-    known, lows, highs = [], [], []
+    known: list[str] = []
+    lows: list[float] = []
+    highs: list[float] = []
     for content in chapters:
         for part in content.settings:
             bits = c_model(content, part)
             if bits is None or bits.source != "fitted" or bits.low is None or bits.high is None:
                 continue
+            if (bits.low, bits.high) in zip(lows, highs, strict=True):
+                continue  # inherited: the same runs again
             known.append(f"{c_model_text(bits)} in {content.name}")
             lows.append(bits.low)
             highs.append(bits.high)

@@ -236,7 +236,7 @@ def generalisation_sentence(law: LawAnswer) -> str:
 
 
 def form_sentence(law: LawAnswer) -> str:
-    """Which of the three forms the widths prefer, if they can tell."""
+    """Which of the forms the widths prefer, if they can tell."""
     known = [fit for fit in law.rivals if fit.aic is not None]
     if len(known) < 2 or known[0].aic is None:
         return "no other form could be fitted"
@@ -245,4 +245,4 @@ def form_sentence(law: LawAnswer) -> str:
     if close:
         names = " and ".join([best.form, *close])
         return f"the forms {names} cannot be told apart (AIC within {CLOSE_AIC:g})"
-    return f"of the three forms the {best.form} has the smallest AIC"
+    return f"of the {len(known)} forms fitted the {best.form} has the smallest AIC"

@@ -68,8 +68,8 @@ def beside_settings(answer: TestsAnswer) -> Iterator[str]:
         return
     known = prime_and_settings(answer)
     for name, what, than in (
-        ("F M3 vs M2", "the crossing", f"{known} together"),
-        ("F M3 vs M1", f"knowing {known}", "the crossing"),
+        ("F M3 vs M2", f"the crossing with {known}", "these alone"),
+        ("F M3 vs M1", f"the crossing with {known}", "the crossing alone"),
     ):
         test = statistic(answer, name)
         if test is None:
@@ -89,9 +89,11 @@ def across(answer: TestsAnswer) -> Iterator[str]:
         if not trend.testable or trend.p is None:
             yield f"Whether the residual depends on {axis} is not testable: {trend.note}."
             continue
+        clustered = next((w for w in trend.note.split("; ") if w.startswith("clustered")), "")
         kind = "F" if trend.statistic.startswith("F ") else "slope"
+        unit = " dex a unit" if kind == "slope" else ""
         shown = "drifts" if trend.p < ALPHA else "is not shown to drift"
         yield (
-            f"The residual {shown} with {axis} ({kind} {plain(trend.value)}, "
-            f"Holm-corrected {probability(trend.p)})."
+            f"The residual {shown} with {axis} ({kind} {plain(trend.value)}{unit}, "
+            f"Holm-corrected {probability(trend.p)}{f', {clustered}' if clustered else ''})."
         )

@@ -149,7 +149,9 @@ def baselines(answer: TestsAnswer) -> Iterator[str]:
         named["M2"] = prime_and_settings(answer)
     parts = [f"{named[n]} {plain(e)} dex" for n, e in errors.items() if n in named]
     if parts:
-        yield "Leave-one-out error of predicting P_onset: " + ", ".join(parts) + "."
+        primes = [c.prime for c in answer.cells if c.residual is not None]
+        known = ", other cells of its prime known" if len(set(primes)) < len(primes) else ""
+        yield f"Leave-one-out error of predicting P_onset{known}: {'; '.join(parts)}."
     same = _complexity_follows_the_prime(answer)
     for name, what in BASELINES.items():
         test = statistic(answer, name)
@@ -201,8 +203,9 @@ def last_batch(answer: TestsAnswer) -> Iterator[str]:
             "carry what the last batch does, or only share it."
         )
         return
-    yield f"{tells_more('the crossing', beside)} than log p and the last batch{f_and_p(beside)}."
-    yield f"{tells_more('log p with the last batch', back)} than the crossing{f_and_p(back)}."
+    both = "the crossing with log p and the last batch"
+    yield f"{tells_more(both, beside)} than the latter alone{f_and_p(beside)}."
+    yield f"{tells_more(both, back)} than the crossing alone{f_and_p(back)}."
 
 
 def _complexity_follows_the_prime(answer: TestsAnswer) -> bool:
@@ -321,7 +324,7 @@ def _out_of_sight(answer: TestsAnswer) -> str:
         "memorisation is faster at every width": faster,
         "the closest approach is at an end of the widths": edge,
         "the delay is there at the narrowest width that fits its training set": answer.n_at_floor,
-        "delay at the widest only, or not even there": answer.n_at_cap,
+        "no delay is seen below the widest width": answer.n_at_cap,
     }
     return "".join(f"; {words} in {cells}" for words, cells in told.items() if cells)
 
@@ -365,10 +368,11 @@ def law(content: SuiteContent) -> Iterator[str]:
             yield f"{where}T_mem's law is not testable: too few widths inside the window of f."
             continue
         pooled = part.law.pooled
+        rate = real(pooled.a, pooled.a_low, pooled.a_high)
         yield (
-            f"{where}T_mem = b·exp(a·f) fits with a = "
-            f"{real(pooled.a, pooled.a_low, pooled.a_high)} and R² {plain(pooled.r_squared)} "
-            f"over {count(pooled.n, 'width')}; {form_sentence(part.law)}. "
+            f"{where}T_mem = b·exp(a·f), C_model in f {plain(part.law.c_model.value)}, fits with "
+            f"a = {rate} and R² {plain(pooled.r_squared)} over {count(pooled.n, 'width')}; "
+            f"{form_sentence(part.law)}. "
             f"{collapse_sentence(part.law)}"
         )
 

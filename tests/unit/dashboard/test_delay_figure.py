@@ -122,6 +122,21 @@ def test_the_interval_is_shaded_between_its_ends(drawn: Figure, cell: Cell) -> N
     assert (cross.low, cross.high) in {(s["x0"], s["x1"]) for s in drawn["layout"]["shapes"]}
 
 
+def test_an_onset_open_below_is_shaded_from_the_edge(drawn: Figure, cell: Cell) -> None:
+    def bands(figure: Figure) -> list[tuple[float, float]]:
+        shapes = figure["layout"]["shapes"]
+        return [(s["x0"], s["x1"]) for s in shapes if s["type"] == "rect" and s["y1"] == 0.06]
+
+    onset = replace(cell.crossing.p_onset, low=None)
+    given = replace(cell.crossing, p_onset=onset)
+    ((low, high),) = bands(delay_figure(cell.delay, given, cell.speeds, cell.regimes))
+    ((closed, same),) = bands(drawn)
+    assert low < closed
+    assert high == same
+    nowhere = replace(given, p_onset=replace(onset, estimate=None))
+    assert bands(delay_figure(cell.delay, nowhere, cell.speeds, cell.regimes)) == []
+
+
 def test_regimes_meet_half_way_between_widths(drawn: Figure) -> None:
     full = [
         s

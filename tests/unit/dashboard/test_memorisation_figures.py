@@ -79,6 +79,13 @@ def answer() -> LawAnswer:
     )
 
 
+def test_the_rate_has_the_level_asked_for(answer: LawAnswer) -> None:
+    for level, words in ((0.95, "95 % CI"), (0.8, "80 % CI")):
+        given = replace(answer, level=level)
+        readings = memorisation_capacity_figure(given)["layout"]["meta"]["readings"]
+        assert readings[0]["detail"].startswith(words)
+
+
 def test_plotly_accepts_both_figures(answer: LawAnswer) -> None:
     for figure in (memorisation_capacity_figure(answer), memorisation_fraction_figure(answer)):
         go.Figure(json.loads(json.dumps(figure, allow_nan=False)))

@@ -50,22 +50,30 @@ def test_the_crossing_is_weighed_against_the_settings() -> None:
         given(f_test("F M3 vs M2", 0.001), f_test("F M3 vs M1", 0.3))
     )
     assert crossing == (
-        "The crossing tells more than log p, log K_mem and weight decay together: F 9, p = 0.001."
+        "The crossing with log p, log K_mem and weight decay tells more than these alone: F 9, "
+        "p = 0.001."
     )
     assert settings == (
-        "Knowing log p, log K_mem and weight decay is not shown to tell more than the crossing: "
-        "F 9, p = 0.3."
+        "The crossing with log p, log K_mem and weight decay is not shown to tell more than the "
+        "crossing alone: F 9, p = 0.3."
     )
     (said,) = beside_settings(given(f_test("F M3 vs M2", None, "no degrees of freedom")))
-    assert said.endswith("weight decay together is not testable: no degrees of freedom.")
+    assert said.startswith("Whether the crossing with log p, log K_mem and weight decay tells")
+    assert said.endswith("more than these alone is not testable: no degrees of freedom.")
     (said,) = beside_settings(replace(given(f_test("F M3 vs M1", 0.001)), method="paper"))
-    assert said == "Knowing p and weight decay tells more than the crossing: F 9, p = 0.001."
+    assert said == (
+        "The crossing with p and weight decay tells more than the crossing alone: F 9, p = 0.001."
+    )
 
 
 def test_a_drift_with_a_setting_is_named_as_people_say_it() -> None:
     drift = replace(rank(0.3, 0.01, 9), test="robustness", statistic="slope on weight_decay")
     (said,) = across(given(drift))
-    assert said == "The residual drifts with weight decay (slope 0.3, Holm-corrected p = 0.01)."
+    assert said == (
+        "The residual drifts with weight decay (slope 0.3 dex a unit, Holm-corrected p = 0.01)."
+    )
+    (said,) = across(given(replace(drift, note="raw p 0.005; clustered p 0.0468")))
+    assert said.endswith("Holm-corrected p = 0.01, clustered p 0.0468).")
 
 
 def content(papers: TestsAnswer | None, reference: Any = None) -> Any:

@@ -236,8 +236,11 @@ def test_a_model_that_fits_nearly_every_cell_is_not_told() -> None:
 
 def test_what_tells_more_of_crossing_and_last_batch_is_said() -> None:
     _, crossing, batch = last_batch(last_batch_tests(beside=0.4, back=0.001))
-    assert crossing.startswith("The crossing is not shown to tell more than log p and the last")
-    assert batch.startswith("Log p with the last batch tells more than the crossing: F 9")
+    assert crossing == (
+        "The crossing with log p and the last batch is not shown to tell more than the latter "
+        "alone: F 9, p = 0.4."
+    )
+    assert batch.startswith("The crossing with log p and the last batch tells more than the cross")
 
 
 def test_seeds_apart_are_told_both_ways() -> None:
@@ -278,7 +281,7 @@ def test_a_clock_whose_onsets_lie_at_an_end_is_not_testable() -> None:
     )
     edges = tuple(replace(c, at_edge=True) for c in given.cells)
     (said,) = other_clock(content(robust_eval=replace(given, n_at_cap=5, cells=faster)))
-    assert said.endswith("every width in 6; delay at the widest only, or not even there in 5.")
+    assert said.endswith("every width in 6; no delay is seen below the widest width in 5.")
     (said,) = other_clock(content(paper_online=given, robust_eval=replace(given, cells=edges)))
     assert said.endswith("onset; the closest approach is at an end of the widths in 8.")
 
