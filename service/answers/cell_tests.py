@@ -27,6 +27,7 @@ from service.answers.making import ByKind, Clock, Method, Setting, Thresholds, U
 from service.answers.question import Convention, Question, put
 
 LAST_BATCH_SLOPE = "slope on last batch"
+CLUSTERED = "clustered p"  # begins the part of a trend's note that has it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -419,7 +420,7 @@ def _trend(trend: AxisTrend) -> Statistic:
     if trend.p_raw is not None:
         words.append(f"Holm-corrected; raw p {trend.p_raw:.3g}")
     if trend.p_clustered is not None:
-        words.append(f"clustered p {trend.p_clustered:.3g}")
+        words.append(f"{CLUSTERED} {trend.p_clustered:.3g}")
     df = "" if trend.df_den is None else f"{trend.df_num or 1}, {trend.df_den}"
     return _statistic(
         "robustness",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from dashboard.figures.caption import axis_name
 from dashboard.numbers import count
-from service.answers.cell_tests import TestsAnswer
+from service.answers.cell_tests import CLUSTERED, TestsAnswer
 from service.answers.making import Setting
 from service.report.content import Convention, SuiteContent
 from service.report.words import (
@@ -89,7 +89,7 @@ def across(answer: TestsAnswer) -> Iterator[str]:
         if not trend.testable or trend.p is None:
             yield f"Whether the residual depends on {axis} is not testable: {trend.note}."
             continue
-        clustered = next((w for w in trend.note.split("; ") if w.startswith("clustered")), "")
+        clustered = next((w for w in trend.note.split("; ") if w.startswith(CLUSTERED)), "")
         kind = "F" if trend.statistic.startswith("F ") else "slope"
         unit = " dex a unit" if kind == "slope" else ""
         shown = "drifts" if trend.p < ALPHA else "is not shown to drift"
