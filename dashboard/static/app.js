@@ -102,10 +102,11 @@ function welcome() {
 }
 
 // Views that are cheap to draw follow by themselves; the others say that there is something new.
-function heard(progress, { news: isNews, changed }) {
-  const strange = !known.some((suite) => suite.name === progress.suite);
-  if (main.dataset.state === "settled" && (!current || strange)) return show();
-  if (!isNews || !current) return;
+function heard(progress, { first, changed }) {
+  const suite = known.find((one) => one.name === progress.suite);
+  if (main.dataset.state === "settled" && (!current || !suite)) return show();
+  // The first event of a suite tells where it stands: news only to a page that is older.
+  if (!current || (first && suite?.revision === progress.revision)) return;
   if (current.heard) return current.heard(progress);
   if (changed && progress.suite === here().query.get("suite")) news.hidden = false;
 }

@@ -5,15 +5,17 @@ import { el, toast } from "./dom.js";
 import { plotly } from "./drawing.js";
 
 export function exportMenu(card) {
-  const menu = el("details", { class: "menu" },
-    el("summary", { class: "quiet-button", "aria-label": `Export ${card.title}` }, "Export"));
   const panel = el("div", { class: "menu-panel" });
-  menu.append(panel);
-  menu.addEventListener("toggle", () => menu.open && panel.replaceChildren(...items(card, menu)));
+  // Filled before it opens (`toggle` comes later), so that nobody sees it empty. Keys click, too.
+  const button = el("summary", {
+    class: "quiet-button", "aria-label": `Export ${card.title}`,
+    onclick: () => menu.open || panel.replaceChildren(...items(card, menu)),
+  }, "Export");
+  const menu = el("details", { class: "menu" }, button, panel);
   menu.addEventListener("keydown", (event) => {
     if (event.key !== "Escape") return;
     menu.open = false;
-    menu.querySelector("summary").focus();
+    button.focus();
   });
   return menu;
 }

@@ -26,10 +26,9 @@ export function live(sign, heard) {
       rest();
     }
     sign.dataset.suite = progress.suite;
-    // The first event of a suite tells where it stands; only later ones are news.
-    const news = revisions.has(progress.suite);
+    const first = !revisions.has(progress.suite);
     const changed = revisions.get(progress.suite) !== progress.revision;
     revisions.set(progress.suite, progress.revision);
-    heard(progress, { news, changed });
+    heard(progress, { first, changed });
   });
 }

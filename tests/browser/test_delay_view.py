@@ -122,10 +122,9 @@ def test_all_primes_are_small_multiples_that_lead_to_each(visitor: Visitor) -> N
     assert said.startswith("suite example · revision ")
     assert "method robust" in said
     cards.first.locator("summary").click()
-    assert "PNG picture" in cards.first.locator(".menu-panel").inner_text()
+    cards.first.get_by_role("button", name="PNG picture").wait_for()
     visitor.page.get_by_role("link", name="p = 139").click()
-    visitor.settled()
-    assert visitor.page.locator(".multiple").count() == 0
+    visitor.page.wait_for_selector(".multiple", state="detached")
     visitor.shows("delay", "prime=139")
 
 

@@ -30,6 +30,19 @@ def exported(visitor: Visitor, entry: str, tmp_path: Path, chart: str = "delay")
     return path
 
 
+def test_the_menu_is_never_seen_empty(visitor: Visitor) -> None:
+    visitor.open(VIEW)
+    shown = visitor.page.evaluate(
+        """() => {
+            const menu = document.querySelector(".chart .menu");
+            menu.querySelector("summary").click();
+            return [menu.open, menu.querySelector(".menu-panel").innerText];
+        }"""
+    )
+    assert shown[0]
+    assert "PNG picture" in shown[1]
+
+
 def test_pictures_parse_and_carry_the_caption(visitor: Visitor, tmp_path: Path) -> None:
     visitor.open(VIEW)
     png = exported(visitor, "PNG picture", tmp_path)

@@ -9,6 +9,7 @@ from fixtures.database import Database
 from fixtures.http import serving, settings_for
 from fixtures.seeded import record, register
 from fixtures.visitor import Visitor
+from playwright.sync_api import Route
 from sqlalchemy import Engine
 
 from api import create_app
@@ -60,6 +61,21 @@ def test_charts_that_cost_much_offer_new_results(
     visitor.page.click("#news")
     visitor.page.wait_for_selector("#runs-title:text-is('6 runs')")
     assert visitor.page.locator("#news").is_hidden()
+
+
+def test_results_from_before_the_stream_began_are_offered(
+    visitor: Visitor, example_database: Database, tmp_path: Path
+) -> None:
+    engine = example_database.engine
+    ids = six_runs(engine, tmp_path, "overtaken", 31)
+    waiting: list[Route] = []
+    visitor.page.route("**/events", lambda route: waiting.append(route))
+    visitor.open("/view/runs?suite=overtaken&state=done")
+    record(engine, claim(engine, ids, "worker", 60))
+    assert visitor.page.locator("#news").is_hidden()
+    waiting[-1].continue_()
+    visitor.page.click("#news")
+    visitor.page.wait_for_selector("#runs-title:text-is('6 runs')")
 
 
 def test_a_new_suite_appears_in_the_picker(
@@ -116,6 +132,7 @@ def test_a_broken_stream_goes_on_where_it_ended(
         )
         visitor.open("/view/sweeps?suite=broken")
         visitor.page.wait_for_selector(DONE.format(0))
+        visitor.page.wait_for_selector("#live[data-suite]", state="attached")  # it has heard
         port = int(address.rpartition(":")[2])
     record(engine, claim(engine, ids, "worker", 60))
     with serving(create_app(settings), port):

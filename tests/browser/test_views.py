@@ -86,9 +86,10 @@ def test_a_theme_chosen_by_hand_is_kept_and_recolours_the_chart(visitor: Visitor
     visitor.open(PICTURES["delay"])
     light = visitor.figure("delay")["layout"]["paper_bgcolor"]
     visitor.page.click("#theme")
-    visitor.shows("delay")
+    visitor.page.wait_for_function(
+        "light => document.querySelector('.plot').layout.paper_bgcolor !== light", arg=light
+    )
     dark = visitor.figure("delay")["layout"]["paper_bgcolor"]
-    assert dark != light
     visitor.page.reload()
     visitor.settled()
     assert visitor.figure("delay")["layout"]["paper_bgcolor"] == dark
