@@ -37,7 +37,6 @@ AS_DESCRIBED = [status_code_conformance, content_type_conformance, response_sche
 def bounded(examples: int) -> settings:
     return settings(
         max_examples=examples,
-        deadline=None,
         derandomize=True,
         phases=[Phase.explicit, Phase.generate],
         suppress_health_check=list(HealthCheck),

@@ -239,7 +239,6 @@ def test_a_run_has_one_owner_and_one_end_in_any_order_of_events(database: Databa
         settings=settings(
             max_examples=25,
             stateful_step_count=40,
-            deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
     )

@@ -7,13 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from hypothesis import settings
 
 from service.analysis.inputs import FirstPassages, GrokRuns
-
-# A busy machine is no reason to fail: time is measured in benchmarks/.
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
 
 W15 = (20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 200, 256)
 

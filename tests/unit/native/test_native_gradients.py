@@ -43,7 +43,7 @@ def batches(draw: st.DrawFn) -> tuple[RunSpec, np.ndarray]:
 
 
 @given(batches())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_gradients_equal_autograd_at_every_shape(case: tuple[RunSpec, np.ndarray]) -> None:
     assert largest_deviation(*case) < TOLERANCE
 

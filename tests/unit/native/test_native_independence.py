@@ -34,7 +34,7 @@ def alone() -> list[NDArray[Any]]:
 
 
 @given(chosen=st.lists(st.sampled_from(range(len(RUNS))), min_size=1, max_size=6))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_company_and_order_do_not_change_a_curve(
     alone: list[NDArray[Any]], chosen: list[int]
 ) -> None:
@@ -47,7 +47,7 @@ def test_company_and_order_do_not_change_a_curve(
     gone=st.sets(st.sampled_from(range(len(RUNS))), max_size=len(RUNS) - 1),
     when=st.integers(1, EPOCHS - 1),
 )
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_stack_mates_that_leave_do_not_change_a_curve(
     alone: list[NDArray[Any]], order: list[int], gone: set[int], when: int
 ) -> None:
@@ -62,7 +62,7 @@ def test_stack_mates_that_leave_do_not_change_a_curve(
 
 
 @given(which=st.sampled_from(range(len(RUNS))), when=st.integers(0, EPOCHS - 1))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_a_resumed_run_goes_on_exactly(alone: list[NDArray[Any]], which: int, when: int) -> None:
     first = NativeStack([RUNS[which]])
     first.advance(when)

@@ -73,7 +73,7 @@ def test_symbols_are_set_in_each_format() -> None:
 
 
 @given(st.text(max_size=60))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_slug_is_never_a_path(text: str) -> None:
     found = slug(text)
     assert re.fullmatch(r"[a-z0-9][a-z0-9.-]*", found)
@@ -82,7 +82,7 @@ def test_a_slug_is_never_a_path(text: str) -> None:
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs", "Cc"]), max_size=40))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_latex_braces_balance_whatever_the_text(text: str) -> None:
     plain = re.sub(r"\\[{}]", "", latex.escape(text))
     assert plain.count("{") == plain.count("}")

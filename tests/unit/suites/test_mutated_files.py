@@ -61,7 +61,7 @@ def mutated(draw: st.DrawFn) -> str:
 
 
 @given(mutated())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_mutated_file_is_a_suite_or_refused_in_one_line(
     tmp_path_factory: pytest.TempPathFactory, text: str
 ) -> None:
@@ -71,7 +71,7 @@ def test_a_mutated_file_is_a_suite_or_refused_in_one_line(
 
 
 @given(st.binary(max_size=200))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_bytes_that_are_no_text_are_refused_in_one_line(
     tmp_path_factory: pytest.TempPathFactory, content: bytes
 ) -> None:

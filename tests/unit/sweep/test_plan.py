@@ -36,7 +36,7 @@ def planned_ids(bundles: list[Bundle]) -> list[int]:
     return [run.id for bundle in bundles for run in bundle.runs]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     specs=st.lists(
         st.builds(

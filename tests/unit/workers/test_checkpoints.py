@@ -67,7 +67,7 @@ def test_a_late_writer_does_not_take_away_what_a_later_owner_saved(tmp_path: Pat
 
 
 @given(st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_a_damaged_file_is_refused_and_the_one_before_is_used(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:

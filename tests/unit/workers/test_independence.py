@@ -43,7 +43,7 @@ ALONE = [alone(spec) for spec in RUNS]
 
 
 @given(st.lists(st.sampled_from(range(len(RUNS))), min_size=1, max_size=5))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_company_and_order_do_not_change_a_curve(chosen: list[int]) -> None:
     together = TorchStack([RUNS[i] for i in chosen], device="cpu").advance(EPOCHS)
     assert all(same(together[place], ALONE[i]) for place, i in enumerate(chosen))
@@ -54,7 +54,7 @@ def test_company_and_order_do_not_change_a_curve(chosen: list[int]) -> None:
     st.sets(st.sampled_from(range(len(RUNS))), min_size=1, max_size=len(RUNS) - 1),
     st.integers(1, EPOCHS - 1),
 )
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_compaction_does_not_change_a_curve(order: list[int], gone: set[int], when: int) -> None:
     stack = TorchStack([RUNS[i] for i in order], device="cpu")
     stack.advance(when)
