@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dashboard.figures.caption import Meta, Note, Reading, bits_text, setting_text
+from dashboard.figures.caption import Meta, Note, Reading, bits_source, bits_text, setting_text
 from dashboard.figures.theme import (
     COLOURS,
     ROOM_BELOW,
@@ -176,11 +176,12 @@ def _readings(answer: CapacityAnswer) -> list[Reading]:
     if c.level is not None and c.low is not None and c.high is not None:
         how = " (t, three widths)" if c.interval == "t" else ""
         bounds = f"{percent(c.level)} CI {_ends(f'{c.low:.3g}', f'{c.high:.3g}')}{how} · "
+    note = f", {c.note}" if c.source == "fitted" and c.note else ""
     found: list[Reading] = [
         {
             "term": "C_model",
             "value": f"{c.value:.3g}",
-            "detail": f"bits per parameter · {bounds}{c.note or c.source}",
+            "detail": f"bits per parameter · {bounds}{bits_source(c)}{note}",
             "role": "mem",
         }
     ]
@@ -253,7 +254,7 @@ def _meta(answer: CapacityAnswer, title: str, summary: str) -> Meta:
     }
     if not runs:
         meta["empty"] = (
-            f"Suite {answer.suite} has no finished capacity run; the paper's "
-            f"C = {answer.c_model.value:.3g} bits per parameter stands in."
+            f"Suite {answer.suite} has no finished capacity run; {bits_text(answer.c_model)} "
+            "stands in."
         )
     return meta

@@ -42,6 +42,11 @@ GROUP BY s.name
 ORDER BY min(abs(ln(r.batch_size::float / :batch_size))), count(*) DESC, s.name LIMIT 1
 """
 
+DONOR = """
+SELECT s.name FROM suite_runs sr JOIN suites s ON s.id = sr.suite_id
+WHERE sr.run_id = :run_id AND NOT sr.inherited ORDER BY s.id LIMIT 1
+"""
+
 
 def cell_bits(connection: Connection, asked: Asked) -> BitsPerParameter:
     """C_model for the cell asked about."""
@@ -55,9 +60,11 @@ def bits_per_parameter(
     connection: Connection, suite: SuiteRecord, values: Setting, method: Method, level: float
 ) -> BitsPerParameter:
     """C_model for a cell's setting, with where it comes from."""
-    own = fitted_capacity(read_capacity(connection, suite), values, method, level)
+    capacity = read_capacity(connection, suite)
+    own = fitted_capacity(capacity, values, method, level)
     if own is not None and own.c_model is not None:
-        return _said(own, own, None, suite.name)
+        donor = _donor(connection, capacity_runs(capacity, values))
+        return _said(None, own, own, donor) if donor else _said(own, own, None, suite.name)
     other = connection.scalar(
         text(OTHERS),
         {"suite_id": suite.id, **{name: values[name] for name in (*MATCHED, "batch_size")}},
@@ -67,6 +74,14 @@ def bits_per_parameter(
         runs = read_capacity(connection, read_suite(connection, other))
         matched = fitted_capacity(runs, values, method, level)
     return _said(None, matched, matched, other)
+
+
+def _donor(connection: Connection, runs: pd.DataFrame) -> str | None:
+    """The suite that trained these runs, where another did and is still here."""
+    if not runs["inherited"].all():
+        return None
+    name = connection.scalar(text(DONOR), {"run_id": int(runs["run_id"].iloc[0])})
+    return None if name is None else str(name)
 
 
 def capacity_runs(runs: pd.DataFrame, values: Setting) -> pd.DataFrame:

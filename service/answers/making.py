@@ -69,8 +69,8 @@ class Answer:
 class BitsPerParameter:
     """C_model and where it came from.
 
-    fitted: from this suite's capacity runs at the cell's setting; matched_suite: from another
-    suite's at the same setting; paper: the published constant, because no fit exists.
+    fitted: from the suite's own capacity runs at the cell's setting; matched_suite: from another
+    suite's at that setting, inherited or not; paper: the published constant, for want of a fit.
     """
 
     value: float

@@ -69,8 +69,6 @@ def _not_one_capacity(chapters: Sequence[SuiteContent]) -> str:
             bits = c_model(content, part)
             if bits is None or bits.source != "fitted" or bits.low is None or bits.high is None:
                 continue
-            if (bits.low, bits.high) in zip(lows, highs, strict=True):
-                continue  # inherited: the same runs again
             known.append(f"{c_model_text(bits)} in {content.name}")
             lows.append(bits.low)
             highs.append(bits.high)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from fixtures.database import Database
-from fixtures.seeded import PRIMES, p_cross
+from fixtures.seeded import PRIMES, TINY, p_cross, record
 from sqlalchemy import Connection, text
 
+from db.claims import claim
+from db.registering import open_runs
 from service.answers.crossing import crossing
 from service.answers.question import Question
 from service.answers.reading import reading
 from service.answers.refusals import Ambiguous, Refusal, Unknown
 from service.answers.speeds import speeds
+from service.suites import load_suite
+from service.sweep import job
 
 ASKED = Question(prime=29, suite="tiny")
 
@@ -127,6 +132,41 @@ def test_bits_per_parameter_are_fitted_here_matched_or_the_papers(connection: Co
     assert (matched.source, matched.suite, matched.value) == ("matched_suite", "tiny", own.value)
     paper = crossing(connection, replace(decay, filters={"weight_decay": 0.1})).c_model
     assert (paper.source, paper.suite, paper.value) == ("paper", None, 2.16)
+
+
+HEIR = """
+description: Other seeds of one prime; capacity is inherited.
+primes: [23]
+seeds: {from: 6, to: 8}
+stop: {max_epochs: 600}
+speed:
+  widths: [8, 12, 16, 20, 24, 32]
+grok:
+  widths: [8, 12, 16, 20, 24, 32]
+"""
+
+
+def test_inherited_capacity_runs_are_said_to_be_another_suites(
+    seeded: Database, tmp_path: Path
+) -> None:
+    engine = seeded.engine
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    path = tmp_path / "heir.yaml"
+    path.write_text(f"{HEIR}inherits:\n  - {{suite: {tmp_path}/tiny.yaml, kinds: [capacity]}}\n")
+    ids = open_runs(engine, job.register(load_suite(path), engine).suite_id)
+    record(engine, claim(engine, list(ids.values()), "worker", 60))
+    asked = Question(prime=23, suite="heir")
+    with reading(engine) as connection:
+        theirs = crossing(connection, Question(prime=23, suite="tiny")).c_model
+        c_model = crossing(connection, asked).c_model
+    assert c_model == replace(theirs, source="matched_suite", suite="tiny", note="tiny")
+    with engine.begin() as connection:
+        connection.execute(
+            text("DELETE FROM suite_runs USING suites s WHERE s.id = suite_id AND s.name = 'tiny'")
+        )
+    with reading(engine) as connection:  # as from a dump that was loaded alone
+        alone = crossing(connection, asked).c_model
+    assert alone == replace(theirs, suite="heir")
 
 
 def test_without_a_suite_the_default_answers_or_the_newest_that_has_the_prime(

@@ -118,7 +118,19 @@ def test_missing_runs_make_it_partial(answer: CapacityAnswer) -> None:
 def test_without_runs_the_papers_constant_stands_in_and_it_says_so(answer: CapacityAnswer) -> None:
     figure = capacity_fit_figure(replace(answer, widths=(), fit=None, missing=0))
     go.Figure(figure)
-    assert "C = 2.16 bits per parameter stands in" in figure["layout"]["meta"]["empty"]
+    said = figure["layout"]["meta"]["empty"]
+    assert "C = 2.16 bits/parameter (the paper's) stands in" in said
+
+
+def test_a_borrowed_constant_is_called_what_it_is(answer: CapacityAnswer) -> None:
+    borrowed = replace(C_MODEL, value=1.09, source="matched_suite", suite="central", note="central")
+    figure = capacity_fit_figure(replace(answer, c_model=borrowed, widths=(), fit=None))
+    meta = figure["layout"]["meta"]
+    assert "C = 1.09 bits/parameter (fitted in suite central) stands in" in meta["empty"]
+    assert meta["readings"][0]["detail"].endswith(" · fitted in suite central")
+    own = replace(borrowed, source="fitted", note="some widths never saturated")
+    meta = capacity_fit_figure(replace(answer, c_model=own))["layout"]["meta"]
+    assert meta["readings"][0]["detail"].endswith(" · fitted, some widths never saturated")
 
 
 def test_thresholds_of_one_prime_are_told_apart_by_their_datasets(answer: CapacityAnswer) -> None:
