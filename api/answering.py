@@ -24,9 +24,11 @@ from service.answers.reading import SuiteRecord
 
 FINISHED_SECONDS = 60
 
-# C_model may come from another suite's capacity runs, so their state is part of the stamp.
+# C_model may come from another suite's capacity runs, so their state is part of the stamp, and how
+# many suites there are that may have trained them.
 CAPACITY_STAMP = """
-SELECT count(*), max(closed_at) FROM runs WHERE kind = 'capacity' AND state IN ('done', 'failed')
+SELECT count(*), max(closed_at), (SELECT count(*) FROM suites)
+FROM runs WHERE kind = 'capacity' AND state IN ('done', 'failed')
 """
 
 Find = Callable[[Connection], SuiteRecord]

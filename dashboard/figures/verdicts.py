@@ -17,6 +17,7 @@ from service.answers.cell_tests import (
 from service.answers.reference import Reference
 
 ALPHA = 0.05
+HINT = 0.01  # between this and ALPHA a difference is called a hint
 HUGE = 1e12  # an F of cells that lie on a line
 
 
@@ -267,7 +268,7 @@ def verdict(statistic: Statistic) -> tuple[str, Tone]:
         way = "smaller" if value < 0 else "larger"
         return f"A {way} last batch goes with a larger onset.", "plain"
     if test == "sufficiency":
-        return _sufficiency_verdict(statistic.statistic, small)
+        return _sufficiency_verdict(statistic.statistic, small, hint=p is not None and p >= HINT)
     if test == "robustness":
         axis = axis_name(statistic.statistic.partition(" on ")[2])
         return (
@@ -303,7 +304,7 @@ ADDED_TO = {
 }
 
 
-def _sufficiency_verdict(name: str, small: bool) -> tuple[str, Tone]:
+def _sufficiency_verdict(name: str, small: bool, hint: bool) -> tuple[str, Tone]:
     if "M1 vs M0" in name:
         return (
             ("The crossing explains the onset better than a constant.", "good")
@@ -318,11 +319,11 @@ def _sufficiency_verdict(name: str, small: bool) -> tuple[str, Tone]:
         )
     for pair, what in ADDED_TO.items():
         if pair in name:
-            return (
-                (f"The crossing tells more than {what}.", "good")
-                if small
-                else (f"Not shown that the crossing tells more than {what}.", "warn")
-            )
+            if not small:
+                return f"Not shown that the crossing tells more than {what}.", "warn"
+            if hint:
+                return f"There is a hint that the crossing tells more than {what}.", "plain"
+            return f"The crossing tells more than {what}.", "good"
     if "MB+ vs M1" in name:
         return (
             ("Prime and last batch tell more than the crossing alone.", "warn")

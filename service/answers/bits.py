@@ -63,7 +63,7 @@ def bits_per_parameter(
     capacity = read_capacity(connection, suite)
     own = fitted_capacity(capacity, values, method, level)
     if own is not None and own.c_model is not None:
-        donor = _donor(connection, capacity_runs(capacity, values))
+        donor = _donor(connection, measured_runs(capacity_runs(capacity, values)))
         return _said(None, own, own, donor) if donor else _said(own, own, None, suite.name)
     other = connection.scalar(
         text(OTHERS),

@@ -69,8 +69,9 @@ class Answer:
 class BitsPerParameter:
     """C_model and where it came from.
 
-    fitted: from the suite's own capacity runs at the cell's setting; matched_suite: from another
-    suite's at that setting, inherited or not; paper: the published constant, for want of a fit.
+    fitted: from the suite's capacity runs at the cell's setting; matched_suite: from runs there
+    that another suite of this database has trained, inherited or not; paper: the published
+    constant, for want of a fit.
     """
 
     value: float

@@ -86,8 +86,9 @@ def _table(content: SuiteContent, chosen: Convention, answer: TestsAnswer) -> Ta
     text = {"setting", "crossing", "onset"}
     return Table(
         name=f"{content.name}-cells-{chosen[0]}-{chosen[1]}",
-        caption=f"{content.name}, {convention_text(*chosen)}: {interval}. Last batch: "
-        "examples in the last step of an epoch. Seeds and censored runs are speed / grok.",
+        caption=f"{content.name}, {convention_text(*chosen)}: {interval}. P_mem is "
+        "K_mem / C_model, fitted or the paper's (see Capacity). Last batch: examples in the last "
+        "step of an epoch. Seeds and censored runs are speed / grok.",
         header=header,
         rows=tuple(rows),
         numeric=frozenset(i for i, name in enumerate(header) if name not in text),

@@ -53,13 +53,13 @@ def findings(chapters: Sequence[SuiteContent], found: Sequence[Pair]) -> list[Bl
     if found:
         blocks.append(Paragraph("Suites that differ in one setting:"))
         blocks.append(Bullets(tuple(pair_sentences(found))))
-    several = _not_one_capacity(chapters)
+    several = not_one_capacity(chapters)
     if several:
         blocks.append(Paragraph(several))
     return blocks
 
 
-def _not_one_capacity(chapters: Sequence[SuiteContent]) -> str:
+def not_one_capacity(chapters: Sequence[SuiteContent]) -> str:
     """Fitted values of C_model whose intervals exclude each other, if there are any."""
     known: list[str] = []
     lows: list[float] = []
@@ -69,6 +69,8 @@ def _not_one_capacity(chapters: Sequence[SuiteContent]) -> str:
             bits = c_model(content, part)
             if bits is None or bits.source != "fitted" or bits.low is None or bits.high is None:
                 continue
+            if (bits.low, bits.high) in zip(lows, highs, strict=True):
+                continue  # the same runs again, in a suite that inherits them
             known.append(f"{c_model_text(bits)} in {content.name}")
             lows.append(bits.low)
             highs.append(bits.high)

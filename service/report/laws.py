@@ -76,7 +76,7 @@ def capacity_blocks(content: SuiteContent) -> list[Block]:
     )
     several = len(content.settings) > 1
     said = [f"{'; '.join(names)}: {note}" if several else note for note, names in notes.items()]
-    if any(_is_fitted(c_model(content, part)) for part in content.settings):
+    if any(_has_line(part, c_model(content, part)) for part in content.settings):
         said.append(ABOUT_PAPER_BITS)
     return [table, *(Paragraph(sentence) for sentence in said)]
 
@@ -88,14 +88,17 @@ ABOUT_PAPER_BITS = (
 )
 
 
-def _is_fitted(bits: BitsPerParameter | None) -> bool:
-    return bits is not None and bits.source == "fitted"
+def _has_line(part: SettingContent, bits: BitsPerParameter | None) -> bool:
+    """Is C_model the line through capacity runs of this suite, its own or inherited?"""
+    if bits is None or bits.source == "paper" or isinstance(part.capacity, str):
+        return False
+    return bool(_in_the_line(part.capacity))
 
 
 def _capacity_notes(part: SettingContent, bits: BitsPerParameter | None) -> list[str]:
     if isinstance(part.capacity, str):
         return [f"{part.capacity}."]
-    return capacity_limits(part) if _is_fitted(bits) else []
+    return capacity_limits(part) if _has_line(part, bits) else []
 
 
 def capacity_limits(part: SettingContent) -> list[str]:
@@ -117,7 +120,7 @@ def capacity_limits(part: SettingContent) -> list[str]:
         )
     found += _never_saturated(part.capacity)
     theirs = part.c_model.get("paper")
-    if theirs is not None and theirs.source == "fitted":
+    if theirs is not None and theirs.source != "paper":
         found.append(
             "By the paper's rule, the maximum over dataset sizes, C_model is "
             f"{c_model_text(theirs)}."

@@ -32,8 +32,9 @@ def sampling(content: SuiteContent) -> str:
     ]
     cap = content.record.spec.get("stop", {}).get("max_epochs")
     stopped = "" if cap is None else f", runs stopped at {whole(cap)} epochs"
+    whose = "Ours, inherited runs aside," if content.summary.inherited else "Ours"
     return (
-        f"Ours were measured with {_density(ours)}{stopped}; the published sweep with "
+        f"{whose} were measured with {_density(ours)}{stopped}; the published sweep with "
         f"{_density([(*place, len(seeds)) for place, seeds in theirs.items()])}, runs stopped at "
         f"{span(sorted(caps))} epochs."
     )

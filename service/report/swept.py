@@ -43,7 +43,7 @@ def by_setting(content: SuiteContent) -> Iterator[str]:
     parts = []
     for row in answer.within:
         told = f"{setting_or(row.setting, 'all cells')} {signed(row.median_residual)} "
-        told += f"({row.n} of {count(row.n_total, 'cell')})"
+        told += f"({row.n} of {count(row.n_total, 'cell')}{_undelayed(answer, row.setting)})"
         same = next((r for r in rows if r.setting == row.setting), None)
         if same is not None and same.median_residual is not None:
             told += f", by the paper's conventions {signed(same.median_residual)}"
@@ -52,6 +52,12 @@ def by_setting(content: SuiteContent) -> Iterator[str]:
         parts.append(told + (f", printed {signed(printed)}" if printed is not None else ""))
     if parts:
         yield f"Median residual by setting, in dex: {'; '.join(parts)}."
+
+
+def _undelayed(answer: TestsAnswer, setting: Setting) -> str:
+    """Cells whose onset is larger than every network trained: their residual would be, too."""
+    cells = [c for c in answer.cells if c.setting == setting and c.onset_status == "above_range"]
+    return f", no delay up to the widest in {len(cells)}" if cells else ""
 
 
 def _printed(content: SuiteContent, setting: Setting) -> float | None:

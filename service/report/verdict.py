@@ -342,8 +342,9 @@ def capacity(content: SuiteContent) -> Iterator[str]:
             unmeasured.append(name)
             continue
         text = c_model_text(bits)
+        low = "; it may be too low (see Capacity)" if falls(part) else ""
         if bits.source == "matched_suite":
-            yield f"C_model{where} is not measured here; {text} of {bits.suite} is used."
+            yield f"C_model{where} is not measured here; {text} of {bits.suite} is used{low}."
             continue
         said = []
         if bits.low is not None and bits.high is not None:
@@ -351,7 +352,6 @@ def capacity(content: SuiteContent) -> Iterator[str]:
                 inside = "contains" if bits.low <= value <= bits.high else "excludes"
                 said.append(f"{inside} {whose} {value:g}")
         told = f": the interval {' and '.join(said)}" if said else ", without an interval"
-        low = "; it may be too low (see Capacity)" if falls(part) else ""
         yield f"C_model{where} is {text} bits per parameter{told}{low}."
     if unmeasured:
         where = f" at {', '.join(unmeasured)}" if any(unmeasured) else ""
@@ -385,7 +385,8 @@ def _limits(content: SuiteContent, answer: TestsAnswer) -> Iterator[str]:
     if answer.n_at_floor or answer.n_at_cap:
         yield (
             f"{count(answer.n_at_floor, 'onset')} at the narrowest width that fits its training "
-            f"set and {answer.n_at_cap} at the widest: these bound the onset on one side only."
+            f"set and {answer.n_at_cap} at the widest or above it: these bound the onset on one "
+            "side only."
         )
     few = sum(
         1 for c in answer.cells if c.few_seeds or min(c.seeds.speed, c.seeds.grok) < FEW_SEEDS

@@ -7,12 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 from fixtures.database import Database
 from fixtures.http import serving, settings_for
-from fixtures.seeded import PENDING, made_up_run
+from fixtures.seeded import PENDING, made_up_run, register
 from sqlalchemy import text
 
 from api import create_app
 from db.claims import Claim, claim
 from db.recorder import Recorder
+from service.suites import load_suite
 
 PATH = "/crossing?prime=31"
 
@@ -77,6 +78,19 @@ def test_a_closed_run_changes_the_answer_and_its_tag(seeded: Database) -> None:
         assert after.json()["missing"]["grok"] == 0
         assert after.json()["revision"] > before.json()["revision"]
         assert after.headers["cache-control"] == "private, max-age=60"
+
+
+def test_another_suite_may_have_trained_the_capacity_runs(seeded: Database) -> None:
+    path = "/crossing?suite=decay&prime=23&weight_decay=1"
+    with (
+        serving(create_app(settings_for(seeded.url))) as address,
+        httpx.Client(base_url=address, timeout=60) as client,
+    ):
+        before = client.get(path)
+        register(seeded.engine, load_suite("demo"))
+        after = client.get(path)
+    assert after.json() == before.json()
+    assert after.headers["etag"] != before.headers["etag"]
 
 
 def test_while_a_sweep_runs_a_changed_answer_is_held_for_a_moment(seeded: Database) -> None:

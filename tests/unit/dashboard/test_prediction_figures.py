@@ -345,6 +345,8 @@ def test_what_cannot_be_tested_says_so(answer: TestsAnswer) -> None:
             "plain",
         ),
         (statistic("robustness", "slope on lr", p=0.01), "The residual drifts with lea", "warn"),
+        (statistic("sufficiency", "F MP+ vs MP", p=0.03), "There is a hint that the cr", "plain"),
+        (statistic("sufficiency", "F MP+ vs MP", p=0.009), "The crossing tells more than", "good"),
     ],
 )
 def test_every_test_has_a_verdict_in_words(given: Statistic, words: str, tone: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ from service.answers.capacity import CapacityPoint, WidthCapacity
 from service.answers.law import GeneralisationFit
 from service.answers.making import BitsPerParameter
 from service.report.document import Paragraph
+from service.report.findings import not_one_capacity
 from service.report.laws import capacity_blocks, falls, generalisation_sentence, law_blocks
 
 
@@ -139,3 +141,23 @@ def test_the_printed_c_model_is_doubted_only_beside_one_that_was_fitted() -> Non
     *_, last = notes(part(*SATURATED))
     assert last.endswith("so that no released run stands behind the printed value.")
     assert notes(part(source="paper"), part(source="matched_suite")) == []
+
+
+def test_inherited_capacity_runs_keep_their_caveats() -> None:
+    own, lent = notes(part(*SATURATED)), notes(part(*SATURATED, source="matched_suite"))
+    assert lent == own
+    assert lent[0].startswith("C_model rests on 6 runs at 3 widths")
+
+
+def test_values_of_c_model_are_compared_once_each() -> None:
+    def chapter(name: str, *values: BitsPerParameter) -> Any:
+        parts = [SimpleNamespace(c_model={"robust": value}) for value in values]
+        return SimpleNamespace(name=name, settings=parts, main=("robust", "online"))
+
+    other = replace(bits(), value=2.1, low=2.0, high=2.2)
+    told = not_one_capacity([chapter("small", bits()), chapter("large", other, other)])
+    assert told.endswith("1.1 [1, 1.2] in small, 2.1 [2, 2.2] in large.")
+    lent = replace(other, source="matched_suite")
+    assert not_one_capacity([chapter("small", bits()), chapter("large", lent)]) == ""
+    near = replace(other, low=1.1)
+    assert not_one_capacity([chapter("small", bits()), chapter("large", near)]) == ""

@@ -6,7 +6,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from fixtures.made_up_tests import answer, rank
+from fixtures.made_up_tests import answer, cell, rank
 
 from service.analysis.published import published_settings
 from service.answers.cell_tests import SettingRow, Statistic, TestsAnswer
@@ -89,6 +89,11 @@ def test_residuals_are_told_setting_by_setting_beside_the_papers() -> None:
         "Median residual by setting, in dex: weight decay 0.1 −0.420 (3 of 3 cells); "
         "weight decay 3 – (0 of 3 cells)."
     )
+    undelayed = replace(cell(97, None), setting={"weight_decay": 3.0}, onset_status="above_range")
+    none = content(None)
+    none.answer = replace(none.answer, cells=(cell(97, -0.4), undelayed))
+    (bounded,) = by_setting(none)
+    assert bounded.endswith("weight decay 3 – (0 of 3 cells, no delay up to the widest in 1).")
     papers = replace(given(), within=(row(0.1, -0.44, 2),))
     reference = Reference(
         suite="weight_decay",

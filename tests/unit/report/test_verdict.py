@@ -140,7 +140,7 @@ def test_settings_without_a_c_model_are_named_together() -> None:
 
 
 def test_a_c_model_of_another_suite_is_not_called_measured() -> None:
-    part = SimpleNamespace(setting={}, c_model={"robust": LENT})
+    part = SimpleNamespace(setting={}, c_model={"robust": LENT}, capacity="no capacity runs")
     content: Any = SimpleNamespace(settings=[part], main=("robust", "online"))
     (said,) = capacity(content)
     assert said.startswith("C_model is not measured here; 0.674")
