@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dashboard.figures.caption import axis_name
+from dashboard.figures.verdicts import ALPHA
 from dashboard.numbers import count
 from service.analysis.calibration import signed_rank
 from service.answers.cell_tests import CellRow
@@ -16,7 +17,6 @@ from service.report.cells import crossing_words, onset_words
 from service.report.content import SuiteContent
 from service.report.document import Table
 from service.report.words import (
-    ALPHA,
     convention_text,
     estimate,
     probability,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dashboard.figures.caption import axis_name
+from dashboard.figures.verdicts import ALPHA
 from dashboard.numbers import count
 from service.answers.cell_tests import CLUSTERED, TestsAnswer
 from service.answers.making import Setting
 from service.report.content import Convention, SuiteContent
 from service.report.words import (
-    ALPHA,
     f_and_p,
     plain,
     probability,
@@ -55,7 +55,7 @@ def by_setting(content: SuiteContent) -> Iterator[str]:
 
 
 def _undelayed(answer: TestsAnswer, setting: Setting) -> str:
-    """Cells whose onset is larger than every network trained: their residual would be, too."""
+    """How many cells lack a residual because their onset lies above every width trained."""
     cells = [c for c in answer.cells if c.setting == setting and c.onset_status == "above_range"]
     return f", no delay up to the widest in {len(cells)}" if cells else ""
 

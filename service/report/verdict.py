@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from scipy import stats
 
+from dashboard.figures.verdicts import ALPHA
 from dashboard.numbers import count, percent
 from service.answers.cell_tests import LAST_BATCH_SLOPE, Apart, TestsAnswer
 from service.answers.reference import MORRIS_BITS, PAPER_BITS
@@ -15,7 +16,6 @@ from service.report.laws import c_model, c_model_text, collapse_sentence, falls,
 from service.report.scope import missing_sentence
 from service.report.swept import across, beside_settings, prime_and_settings, swept
 from service.report.words import (
-    ALPHA,
     convention_text,
     f_and_p,
     offset,

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from dashboard.figures.caption import setting_text
-from dashboard.figures.verdicts import HINT
+from dashboard.figures.verdicts import ALPHA, HINT
 from dashboard.numbers import EN_DASH, p_value
 from service.answers.cell_tests import Statistic, TestsAnswer
 from service.answers.making import BitsPerParameter, Setting
 
-ALPHA = 0.05
 LEAST_SLOPE = 6  # cells below which pairwise slopes cannot carry an interval
 
 
