@@ -7,21 +7,21 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 
+import anyio.to_thread
 from fastapi import Depends, FastAPI
 
-from api import problems
-from api.cache import AnswerCache
-from api.database import Database
-from api.events import EventHub
-from api.examples import show_examples
-from api.head import HeadLikeGet
-from api.limits import BoundedRequests, HeavyWork, Limits
-from api.observing import Observed
-from api.once import given_once
-from api.routes import ROUTERS
-from api.routes.suites import Summaries
-from api.sweeps import Sweeps
-from service.settings import Settings, get_settings
+from groktime.api import problems
+from groktime.api.access import HeavyWork, Limits, WrongTokens
+from groktime.api.database import Database
+from groktime.api.middleware import BoundedRequests, HeadLikeGet, KnownHosts, Observed
+from groktime.api.queries import given_once, show_examples
+from groktime.api.responses import AnswerCache, WarmAnswers
+from groktime.api.routes import ROUTERS
+from groktime.api.routes.events import EventHub
+from groktime.api.routes.suites import Summaries
+from groktime.api.routes.sweeps import Sweeps
+from groktime.api.stamps import Stamps
+from groktime.service.settings import Settings, get_settings
 
 DESCRIPTION = """
 Ask a suite of tiny transformers where memorisation and generalisation cross, and whether
@@ -35,11 +35,12 @@ RFC 9457 documents that name the parameter and what would have been accepted.
 ERRORS: dict[int | str, dict[str, object]] = {
     status: problems.described(words)
     for status, words in {
+        400: "The Host header is no name of this server.",
         401: "A bearer token is needed or not accepted.",
         404: "What was named does not exist; `accepted` lists what does.",
         409: "The runs this needs have not been trained yet.",
         422: "A parameter is refused; `accepted` says what would not be.",
-        429: "Too many heavy questions at once.",
+        429: "Too many heavy questions, event streams or wrong tokens of one client.",
         503: "The database cannot be reached.",
     }.items()
 }
@@ -50,15 +51,19 @@ def create_app(settings: Settings | None = None, limits: Limits | None = None) -
     settings = settings or get_settings()
     limits = limits or Limits()
     database = Database(settings)
-    hub = EventHub(database, limits.events_clients)
+    stamps = Stamps(database)
+    answers = AnswerCache()
+    hub = EventHub(database, stamps, limits)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         hub.start()
+        stamps.start()
         try:
             yield
         finally:
             await hub.stop()
+            await anyio.to_thread.run_sync(stamps.stop)
             database.close()
 
     app = FastAPI(
@@ -76,17 +81,22 @@ def create_app(settings: Settings | None = None, limits: Limits | None = None) -
     )
     app.state.settings = settings
     app.state.database = database
-    app.state.answers = AnswerCache()
+    app.state.stamps = stamps
+    app.state.answers = answers
     app.state.heavy = HeavyWork(limits)
+    app.state.wrong_tokens = WrongTokens(limits)
     app.state.exports = asyncio.Semaphore(limits.exports)
     app.state.events = hub
     app.state.sweeps = Sweeps(database, settings)
-    app.state.summaries = Summaries()
+    app.state.summaries = Summaries(stamps)
     problems.install(app)
     for router in ROUTERS:
         app.include_router(router)
     app.add_middleware(BoundedRequests, limits=limits)
     app.add_middleware(HeadLikeGet)
+    if settings.read_token is None:
+        app.add_middleware(WarmAnswers, answers=answers, stamps=stamps)
+    app.add_middleware(KnownHosts, allowed=settings.allowed_hosts.split(","))
     app.add_middleware(Observed)
     show_examples(app)
     return app

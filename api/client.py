@@ -1,6 +1,6 @@
 """A small client for notebooks: answers as dictionaries, tables as pandas frames.
 
-from api.client import Client
+from groktime import Client
 
 groktime = Client()                       # http://127.0.0.1:8000
 answer = groktime.crossing(prime=113)
@@ -18,7 +18,7 @@ from typing import Any, Self
 import httpx
 import pandas as pd
 
-from service.errors import GroktimeError
+from groktime.service.errors import GroktimeError
 
 DEFAULT_URL = "http://127.0.0.1:8000"
 Answer = dict[str, Any]

@@ -5,13 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Connection, Engine
 
-from db.engine import connect, database_url
-from service.answers.reading import reading
-from service.settings import Settings
+from groktime.db.engine import connect, database_url
+from groktime.service.answers.records import reading
+from groktime.service.settings import Settings
 
 STATEMENT_SECONDS = 15
 POOL_SIZE = 8
@@ -22,7 +21,7 @@ class Database:
 
     def __init__(self, settings: Settings, statement_seconds: float = STATEMENT_SECONDS) -> None:
         self._settings = settings
-        self._milliseconds = int(statement_seconds * 1000)
+        self._seconds = statement_seconds
         self._lock = threading.Lock()
         self._engine: Engine | None = None
 
@@ -35,17 +34,9 @@ class Database:
         """The reader's engine, connected and with its schema checked once."""
         with self._lock:
             if self._engine is None:
-                engine = connect(self.url, "reader", pool_size=POOL_SIZE)
-                milliseconds = self._milliseconds
-
-                @event.listens_for(engine, "connect")
-                def limit(connection: Any, _record: Any) -> None:
-                    with connection.cursor() as cursor:
-                        cursor.execute(f"SET SESSION statement_timeout = {milliseconds}")
-                    connection.commit()
-
-                engine.dispose()  # the connection of the check has no limit yet
-                self._engine = engine
+                self._engine = connect(
+                    self.url, "reader", pool_size=POOL_SIZE, statement_seconds=self._seconds
+                )
             return self._engine
 
     @contextmanager

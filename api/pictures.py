@@ -9,7 +9,7 @@ import shutil
 import threading
 from typing import Any
 
-from api.problems import ApiError
+from groktime.api.problems import ApiError
 
 WIDTH, HEIGHT, SCALE = 1000, 600, 2
 SECONDS = 25
@@ -32,7 +32,7 @@ PAGE = """<!doctype html>
 </html>
 """
 
-log = logging.getLogger("api.pictures")
+log = logging.getLogger("groktime.api.pictures")
 
 # One browser at a time: each takes some hundred megabytes.
 _one_browser = threading.Lock()

@@ -3,36 +3,40 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args, get_origin
 
 from fastapi import FastAPI, Request
 from fastapi.encoders import jsonable_encoder
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.fields import FieldInfo
 from sqlalchemy.exc import DataError, DBAPIError
 from sqlalchemy.exc import TimeoutError as NoConnectionFree
 from starlette.exceptions import HTTPException
 
-from api.parameters import body_fields, query_fields
-from service.answers.refusals import Ambiguous, NotEnough, Refusal, Unknown
-from service.errors import (
+from groktime.service.answers.question import NotEnough, QuestionError, Unknown
+from groktime.service.errors import (
     AnalysisError,
     ConfigurationError,
     DatabaseError,
     GroktimeError,
     InputError,
+    SchemaError,
     SuiteError,
     SweepError,
 )
 
 PROBLEM_JSON = "application/problem+json"
 RETRY_SECONDS = 5
+UNREACHABLE = "the results database cannot be reached; try again, or see the server's log"
 STATEMENT_TIMEOUT = "57014"  # SQLSTATE query_canceled
 
-log = logging.getLogger("api.problems")
+Fields = Mapping[str, FieldInfo]
+
+log = logging.getLogger("groktime.api.problems")
 
 
 class Problem(BaseModel):
@@ -117,20 +121,21 @@ def translate(error: Exception) -> ApiError:
     """The status and words for an error raised on purpose below the API."""
     if isinstance(error, ApiError):
         return error
-    if isinstance(error, Refusal):
+    if isinstance(error, QuestionError):
         status = 404 if isinstance(error, Unknown) else 422
         if isinstance(error, NotEnough):
             status = 409
-        parameter = None if isinstance(error, Ambiguous) else error.parameter
         return ApiError(
             status,
             str(error),
-            parameter=parameter or error.parameter,
+            parameter=error.parameter,
             value=error.value,
             accepted=error.accepted,
         )
     if isinstance(error, DatabaseError):
-        return ApiError(503, str(error), headers={"Retry-After": str(RETRY_SECONDS)})
+        # What it says may name the database's user, address and files; that is for the log.
+        said = str(error) if isinstance(error, SchemaError) else UNREACHABLE
+        return ApiError(503, said, headers={"Retry-After": str(RETRY_SECONDS)})
     if isinstance(error, DataError):
         return ApiError(422, "a value is not one that the database can compare with")
     if isinstance(error, DBAPIError):
@@ -140,8 +145,10 @@ def translate(error: Exception) -> ApiError:
         return ApiError(503, "all connections to the database are in use; try again", headers=retry)
     if isinstance(error, AnalysisError | SuiteError | InputError):
         return ApiError(422, str(error))
-    if isinstance(error, SweepError | ConfigurationError):
+    if isinstance(error, SweepError):
         return ApiError(503, str(error))
+    if isinstance(error, ConfigurationError):
+        return ApiError(503, "the server is not configured for this; its log has the reason")
     return ApiError(500, "the server failed to answer; its log has the reason")
 
 
@@ -149,12 +156,41 @@ def _database_problem(error: DBAPIError) -> ApiError:
     if getattr(error.orig, "pgcode", None) == STATEMENT_TIMEOUT:
         return ApiError(503, "the database took too long; ask for less or try again")
     if error.connection_invalidated or not getattr(error.orig, "pgcode", None):
-        return ApiError(
-            503,
-            "the results database cannot be reached; try again",
-            headers={"Retry-After": str(RETRY_SECONDS)},
-        )
+        return ApiError(503, UNREACHABLE, headers={"Retry-After": str(RETRY_SECONDS)})
     return ApiError(500, "the server failed to answer; its log has the reason")
+
+
+def query_fields(request: Request) -> Fields:
+    """The query parameters of the route that was asked, by name."""
+    dependant = getattr(request.scope.get("route"), "dependant", None)
+    found: dict[str, FieldInfo] = {}
+    for parameter in getattr(dependant, "query_params", ()):
+        model = _model(parameter.field_info.annotation)
+        found |= {parameter.alias: parameter.field_info} if model is None else model.model_fields
+    return found
+
+
+def body_fields(request: Request, where: Sequence[str | int]) -> Fields:
+    """The fields of the body, or of the part of it at `where`."""
+    body = getattr(request.scope.get("route"), "body_field", None)
+    model = None if body is None else _model(body.field_info.annotation)
+    for part in where:
+        field = None if model is None else model.model_fields.get(str(part))
+        model = None if field is None else _model(field.annotation)
+    return {} if model is None else model.model_fields
+
+
+def _model(annotation: Any) -> type[BaseModel] | None:
+    """The model among the types of an annotation, such as `Model | None`."""
+    for kind in (annotation, *get_args(annotation)):
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            return kind
+    return None
+
+
+def is_list(annotation: Any) -> bool:
+    """Whether a parameter may be given several times."""
+    return get_origin(annotation) is list or any(is_list(part) for part in get_args(annotation))
 
 
 def _validation(request: Request, error: RequestValidationError) -> JSONResponse:
@@ -191,7 +227,7 @@ def install(app: FastAPI) -> None:
             log.log(
                 level,
                 "request failed: %s",
-                told.detail,
+                told.detail if told.status == 500 else str(error).strip().partition("\n")[0],
                 exc_info=error if told.status == 500 else None,
                 extra={"request_id": request.scope.get("request_id"), "path": request.url.path},
             )

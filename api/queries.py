@@ -1,20 +1,55 @@
-"""Query parameters of the routes, as strict models: an unknown name is refused, not ignored."""
+"""What a route may be asked, and examples of its answers.
+
+Query parameters are strict models: an unknown name, or a value given twice, is refused and not
+ignored.
+"""
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from fastapi import FastAPI, Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from api.examples import PRIMES, SUITES
-from service.answers.making import Clock, Labels, Method, Units
-from service.answers.question import DEFAULT_LEVEL, Question
-from service.answers.refusals import Refusal
-from service.settings import Settings
-from service.spec import MAX_DEPTH, MAX_PRIME, MAX_WIDTH, Operation, Positions, Split
+from groktime.api.problems import ApiError, is_list, query_fields
+from groktime.service.answers.question import (
+    DEFAULT_LEVEL,
+    Clock,
+    Labels,
+    Method,
+    Question,
+    QuestionError,
+    Units,
+)
+from groktime.service.settings import Settings
+from groktime.service.spec import (
+    MAX_DEPTH,
+    MAX_PRIME,
+    MAX_WIDTH,
+    SUITE_NAME,
+    Operation,
+    Positions,
+    Split,
+)
 
 MAX_INTEGER = 2**31 - 1
-SUITE_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.\-]{0,99}$"
+
+# Real answers, shortened, about a suite that ships recorded, by route.
+# Written by scripts/api-examples.
+EXAMPLES = Path(__file__).with_name("examples.json")
+
+_ANSWERS: dict[str, Any] = json.loads(EXAMPLES.read_text()) if EXAMPLES.exists() else {}
+# What the examples are about, so that asking for it gives the answer that is shown.
+SUITES: list[Any] = [a["suite"] for a in (_ANSWERS.get("/crossing"),) if a]
+PRIMES: list[Any] = [a["prime"] for a in (_ANSWERS.get("/crossing"),) if a]
+
+TWINS: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"application/json": {}, "text/csv": {"schema": {"type": "string"}}}},
+    304: {"description": "The client's copy (If-None-Match) is the current one."},
+}
 
 WORDS = {"addition": "+", "subtraction": "-", "multiplication": "*", "division": "/", " ": "+"}
 
@@ -77,12 +112,12 @@ class AnswerQuery(SettingQuery):
 
     prime: Annotated[int, Field(ge=2, le=MAX_PRIME)] | None = Field(
         None,
-        description="p (120 for S5); may be left out where the suite has only one",
+        description="p (120 for S5); default: one that has a crossing and an onset",
         examples=PRIMES,
     )
     suite: SuiteName | None = Field(
         None,
-        description="default: GROKTIME_DEFAULT_SUITE, else the newest that has the prime",
+        description="default: GROKTIME_DEFAULT_SUITE, else the one that can answer best",
         examples=SUITES,
     )
     labels: Labels | None = Field(None, description="labels of the speed runs")
@@ -93,6 +128,12 @@ class AnswerQuery(SettingQuery):
     t_gen: Accuracy | None = Field(None, description="validation accuracy that is generalisation")
     e_train: Accuracy | None = Field(None, description="training accuracy where a delay begins")
     e_val: Accuracy | None = Field(None, description="validation accuracy where a delay ends")
+    min_delay: Annotated[float, Field(ge=1, le=MAX_INTEGER)] | None = Field(
+        None, description="epochs from which a run counts as delayed; default: the suite's, 1"
+    )
+    min_delay_share: Annotated[float, Field(ge=0, le=1e6)] | None = Field(
+        None, description="and the share of E_train; default: the suite's, 0"
+    )
     max_width: Annotated[int, Field(ge=2, le=MAX_WIDTH)] | None = Field(
         None, description="leave wider models out; default: the suite's"
     )
@@ -124,9 +165,9 @@ def fraction_window(query: LawQuery) -> tuple[float, float] | None:
         return None
     if low is None or high is None:
         missing = "f_min" if low is None else "f_max"
-        raise Refusal(missing, None, "both ends of a window", "is missing")
+        raise QuestionError(missing, None, "both ends of a window", "is missing")
     if low >= high:
-        raise Refusal("f_max", high, f"above {low:g}", f"{high:g} is not above f_min")
+        raise QuestionError("f_max", high, f"above {low:g}", f"{high:g} is not above f_min")
     return low, high
 
 
@@ -138,3 +179,35 @@ class TestsQuery(AnswerQuery):
     table: Literal["cells", "pooled", "models", "within", "apart"] = Field(
         "cells", description="which table the CSV twin gives"
     )
+
+
+async def given_once(request: Request) -> None:
+    """Refuse a parameter that is given twice but has one value: none of them is the right one."""
+    counted = Counter(name for name, _ in request.query_params.multi_items())
+    if not counted or max(counted.values()) == 1:
+        return
+    fields = query_fields(request)
+    for name, times in counted.items():
+        if times > 1 and name in fields and not is_list(fields[name].annotation):
+            raise ApiError(
+                422,
+                f"{name}: given {times} times, but takes one value",
+                parameter=name,
+                value=request.query_params.getlist(name),
+                accepted="one value",
+            )
+
+
+def show_examples(app: FastAPI) -> None:
+    """Put the examples into the document as they are; FastAPI would leave out what is null."""
+    written = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            document = written()
+            for path, answer in _ANSWERS.items():
+                content = document["paths"][path]["get"]["responses"]["200"]["content"]
+                content["application/json"]["example"] = answer
+        return written()
+
+    app.openapi = openapi  # type: ignore[method-assign]

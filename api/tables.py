@@ -8,19 +8,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from db.forecasts import ForecastRow
-from service.answers.capacity import CapacityAnswer, CapacityFit, CapacityPoint, WidthCapacity
-from service.answers.cell_tests import TestsAnswer
-from service.answers.coverage import CoverageAnswer
-from service.answers.crossing import CrossingAnswer
-from service.answers.delay import DelayAnswer
-from service.answers.law import CollapseTest, Fit, GeneralisationFit, LawAnswer
-from service.answers.making import BitsPerParameter
-from service.answers.onset import OnsetAnswer, OnsetEstimate, OnsetPoint
-from service.answers.regimes import RegimesAnswer
-from service.answers.speeds import SeedSpeed, SpeedsAnswer
+from groktime.db.forecasts import ForecastRow
+from groktime.service.analysis.capacity import BitsPerParameter, CapacityFit
+from groktime.service.analysis.law import Collapse, GeneralisationLaw, LawFit
+from groktime.service.answers.capacity import CapacityAnswer, CapacityPoint, WidthCapacity
+from groktime.service.answers.cell_tests import TestsAnswer
+from groktime.service.answers.crossing import CrossingAnswer, SeedSpeed, SpeedsAnswer
+from groktime.service.answers.delay import (
+    DelayAnswer,
+    OnsetAnswer,
+    OnsetEstimate,
+    OnsetPoint,
+    RegimesAnswer,
+)
+from groktime.service.answers.law import LawAnswer
+from groktime.service.answers.suites import CoverageAnswer
 
 Row = dict[str, Any]
+
+FORMULA = "=+-@\t\r"  # what a formula begins with
 
 
 def flat(value: Any, *, without: Sequence[str] = (), prefix: str = "") -> Row:
@@ -54,8 +60,26 @@ def as_csv(rows: Sequence[Row], columns: Sequence[str] = ()) -> bytes:
     buffer = io.StringIO(newline="")
     writer = csv.DictWriter(buffer, columns, restval="")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: harmless(value) for name, value in row.items()} for row in rows)
     return buffer.getvalue().encode()
+
+
+def harmless(value: Any) -> Any:
+    """The cell as a spreadsheet may open it: text that it would run as a formula is quoted.
+
+    Numbers, lists of numbers and lone signs (operations) are shown as they are.
+    """
+    if not isinstance(value, str) or len(value) < 2 or value[0] not in FORMULA:
+        return value
+    return value if all(_is_number(part) for part in value.split()) else f"'{value}"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _head(answer: Any) -> Row:
@@ -90,7 +114,7 @@ def _empty(kind: type, *, without: Sequence[str] = ()) -> Row:
 
 def crossing_rows(answer: CrossingAnswer) -> list[Row]:
     """One row; roots and curves are lists, which only the JSON form has."""
-    return [_head(answer) | flat(answer, without=["roots", "curves"])]
+    return [_head(answer) | flat(answer, without=["roots", "curves", "chosen"])]
 
 
 def onset_rows(answer: OnsetAnswer) -> list[Row]:
@@ -151,14 +175,14 @@ def law_rows(answer: LawAnswer) -> list[Row]:
     low, high = answer.window
     more = {"window.low": low, "window.high": high}
     more |= _part("c_model", answer.c_model, BitsPerParameter)
-    more |= _part("pooled", answer.pooled, Fit)
+    more |= _part("pooled", answer.pooled, LawFit)
     for fit in answer.rivals:
-        more |= _part(f"rivals.{fit.form}", fit, Fit)
-    more |= _part("collapse", answer.collapse, CollapseTest)
-    more |= _part("generalisation", answer.generalisation, GeneralisationFit)
+        more |= _part(f"rivals.{fit.form}", fit, LawFit)
+    more |= _part("collapse", answer.collapse, Collapse)
+    more |= _part("generalisation", answer.generalisation, GeneralisationLaw)
     own = {fit.prime: fit for fit in answer.per_prime}
     return [
-        head | flat(point) | _part("per_prime", own.get(point.prime), Fit) | more
+        head | flat(point) | _part("per_prime", own.get(point.prime), LawFit) | more
         for point in answer.points
     ]
 

@@ -21,13 +21,12 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from service.analysis.capacity import capacity
-from service.analysis.crossing import crossing
-from service.analysis.hypotheses import hypothesis_tests
-from service.analysis.inputs import CapacityRuns, FirstPassages, GrokRuns
-from service.analysis.onset import onset
-from service.analysis.speeds import speeds
-from service.analysis.survival import KaplanMeier, censoring_times
+from groktime.service.analysis.capacity import capacity
+from groktime.service.analysis.crossing import crossing
+from groktime.service.analysis.hypotheses import hypothesis_tests
+from groktime.service.analysis.inputs import CapacityRuns, FirstPassages, GrokRuns
+from groktime.service.analysis.onset import onset
+from groktime.service.analysis.survival import KaplanMeier, censoring_times, speeds
 
 WIDTHS = np.array([*range(20, 129, 4), *range(136, 257, 8)])  # the central suite's 44
 SEEDS = np.arange(42, 52)

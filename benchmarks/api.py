@@ -2,9 +2,10 @@
 
 A scratch embedded server is filled as by benchmarks/database.py (with `--quick` with `central`
 alone), and its first passages are then made to follow the paper's laws, so that curves cross; the
-API runs as `groktime serve` does, in a process of its own. Printed for 1 and 32 clients: warm
-answers, a 304, and cold answers after each of several revisions. Times are this machine's; compare
-rows of one run only.
+API runs as `groktime serve` does, in a process of its own. Printed for 1 and 32 clients: a bare
+FastAPI route that returns a body of the same size under the same loop and parser (what is
+possible), warm answers, a 304, and cold answers after each of several revisions. Times are this
+machine's; compare rows of one run only.
 
     python benchmarks/api.py [--quick] [--json]
 """
@@ -14,27 +15,33 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
+import selectors
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import httpx
 import numpy as np
+from fastapi import FastAPI, Response
 from sqlalchemy import Engine, text
 
 from benchmarks.paper_database import PAPER, PAPER_ROWS, QUICK_ROWS, fill
-from db import embedded
-from db.engine import connect
-from db.migrating import migrate
-from db.thresholds import LADDER
+from groktime.db import embedded
+from groktime.db.engine import connect
+from groktime.db.migrate import migrate
+from groktime.db.suites import CHANNEL
+from groktime.service.spec import LADDER
+
+LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
+TAG = re.compile(rb"etag: (\S+)", re.IGNORECASE)
 
 WARM = {
     "warm /crossing": "/crossing?prime=113",
@@ -88,52 +95,163 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def start_server(url: str) -> tuple[subprocess.Popen[bytes], str]:
-    port = free_port()
+def bare_app() -> FastAPI:
+    """One route of FastAPI that returns a body it has: what is possible at all."""
+    app = FastAPI()
+    body = b"x" * int(os.environ["BARE_BYTES"])
+
+    @app.get("/bare")
+    async def bare() -> Response:
+        return Response(body, media_type="application/json")
+
+    return app
+
+
+def start(arguments: list[str], port: int, path: str, **environment: str) -> Server:
+    """A server process, when it answers."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "service.cli", "serve", "--port", str(port)],
-        env=os.environ | {"GROKTIME_DATABASE_URL": url, "GROKTIME_LOG_LEVEL": "error"},
+        [sys.executable, "-m", *arguments, "--port", str(port)],
+        env=os.environ | environment,
+        cwd=Path(__file__).resolve().parent.parent,
     )
-    address = f"http://127.0.0.1:{port}"
-    for _ in range(300):
+    for _ in range(600):
         try:
-            if httpx.get(f"{address}/health").status_code == 200:
-                return process, address
+            if httpx.get(f"http://127.0.0.1:{port}{path}").status_code == 200:
+                return Server(process, port)
         except httpx.TransportError:
             time.sleep(0.1)
     process.terminate()
-    raise SystemExit("the API did not start")
+    raise SystemExit("the server did not start")
 
 
-def measure(address: str, path: str, clients: int, requests: int, tag: str | None) -> np.ndarray:
-    """Milliseconds of every request, and of the whole as the last entry."""
-    headers = {} if tag is None else {"If-None-Match": tag}
+@dataclass(frozen=True)
+class Server:
+    """A running server and where it listens."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait(30)
+
+
+def start_api(url: str) -> Server:
+    environment = {"GROKTIME_DATABASE_URL": url, "GROKTIME_LOG_LEVEL": "error"}
+    return start(["groktime.service.cli", "serve"], free_port(), "/health", **environment)
+
+
+def start_bare(size: int) -> Server:
+    arguments = ["uvicorn", "benchmarks.api:bare_app", "--factory", "--log-level", "error"]
+    arguments += ["--loop", "uvloop", "--http", "httptools", "--no-access-log"]
+    return start(arguments, free_port(), "/bare", BARE_BYTES=str(size))
+
+
+@dataclass
+class Answer:
+    status: int
+    head: bytes
+    body: bytes
+
+
+class Connection:
+    """One kept connection; as little Python as possible, so that the server is what is timed."""
+
+    def __init__(self, port: int, request: bytes) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._request = request
+        self._buffer = b""
+
+    def send(self) -> None:
+        self.began = time.perf_counter()
+        self.socket.sendall(self._request)
+
+    def receive(self) -> Answer | None:
+        """The answer, once all of it is there."""
+        part = self.socket.recv(1 << 20)
+        if not part:
+            raise SystemExit("the server closed a connection")
+        self._buffer += part
+        head, found, rest = self._buffer.partition(b"\r\n\r\n")
+        if not found:
+            return None
+        match = LENGTH.search(head)
+        length = int(match[1]) if match else 0
+        if len(rest) < length:
+            return None
+        self._buffer = rest[length:]
+        return Answer(int(head[9:12]), head, rest[:length])
+
+
+def request(path: str, tag: str | None = None) -> bytes:
+    more = "" if tag is None else f"If-None-Match: {tag}\r\n"
+    head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept-Encoding: gzip\r\n{more}\r\n"
+    return head.encode()
+
+
+def measure(
+    port: int, path: str, clients: int, requests: int, tag: str | None = None
+) -> tuple[np.ndarray, list[Answer]]:
+    """Milliseconds of every request, and of the whole as the last entry; the last answers."""
     expected = 200 if tag is None else 304
-    barrier = threading.Barrier(clients + 1)
-
-    def one_client(_: int) -> list[float]:
-        times = []
-        with httpx.Client(base_url=address, timeout=60) as client:
-            client.get("/health")
-            barrier.wait()
-            for _ in range(max(1, requests // clients)):
-                began = time.perf_counter()
-                response = client.get(path, headers=headers)
-                times.append(1000 * (time.perf_counter() - began))
-                assert response.status_code == expected, response.text
-        return times
-
-    with ThreadPoolExecutor(clients) as threads:
-        futures = [threads.submit(one_client, i) for i in range(clients)]
-        barrier.wait()
+    connections = [Connection(port, request(path, tag)) for _ in range(clients)]
+    answers: list[Answer] = []
+    times: list[float] = []
+    with selectors.DefaultSelector() as ready:
+        for connection in connections:
+            ready.register(connection.socket, selectors.EVENT_READ, connection)
         began = time.perf_counter()
-        times = [t for future in futures for t in future.result()]
-    return np.array([*times, 1000 * (time.perf_counter() - began)])
+        for connection in connections:
+            connection.send()
+        sent = clients
+        while len(times) < requests:
+            for key, _ in ready.select():
+                connection = key.data
+                answer = connection.receive()
+                if answer is None:
+                    continue
+                times.append(1000 * (time.perf_counter() - connection.began))
+                assert answer.status == expected, (answer.head, answer.body[:300])
+                answers = [answer, *answers[:31]]
+                if sent < requests:
+                    sent += 1
+                    connection.send()
+        whole = 1000 * (time.perf_counter() - began)
+    for connection in connections:
+        connection.socket.close()
+    return np.array([*times, whole]), answers
 
 
 def raise_revision(engine: Engine) -> None:
+    """As when a run closes: listeners are told."""
+    notify = (
+        "SELECT pg_notify(:channel, json_build_object('suite', name, 'revision', revision)::text) "
+        "FROM suites"
+    )
     with engine.begin() as connection:
         connection.execute(text("UPDATE suites SET revision = revision + 1"))
+        connection.execute(text(notify), {"channel": CHANNEL})
+
+
+def measure_cold(port: int, engine: Engine, path: str, clients: int, colds: int) -> np.ndarray:
+    """Times of the first answers after each of several revisions."""
+    times, whole, before = [], 0.0, tag_of(measure(port, path, 1, 1)[1][0])
+    while len(times) < colds * clients:
+        raise_revision(engine)
+        time.sleep(0.1)  # the notice arrives
+        measured, answers = measure(port, path, clients, clients)
+        if tag_of(answers[-1]) == before:
+            continue  # it had not arrived yet
+        before = tag_of(answers[0])
+        times += list(measured[:-1])
+        whole += float(measured[-1])
+    return np.array([*times, whole])
+
+
+def tag_of(answer: Answer) -> str:
+    found = TAG.search(answer.head)
+    return found[1].decode() if found else ""
 
 
 def row(name: str, clients: int, measured: np.ndarray) -> dict[str, object]:
@@ -148,27 +266,29 @@ def row(name: str, clients: int, measured: np.ndarray) -> dict[str, object]:
     }
 
 
-def benchmark(address: str, engine: Engine, requests: int, colds: int) -> list[dict[str, object]]:
+def benchmark(api: Server, engine: Engine, requests: int, colds: int) -> list[dict[str, object]]:
     rows = []
-    with httpx.Client(base_url=address, timeout=60) as client:
-        answers = {path: client.get(path).raise_for_status() for path in WARM.values()}
-    tags = {path: answer.headers["etag"] for path, answer in answers.items()}
+    answers = {path: measure(api.port, path, 1, 1)[1][0] for path in WARM.values()}
+    path = WARM["warm /crossing"]
+    tag = tag_of(answers[path])
+    bare = start_bare(len(answers[path].body))
+    try:
+        for clients in (1, 32):
+            # A first round warms both up and is not counted.
+            for _ in range(2):
+                times = measure(bare.port, "/bare", clients, requests)[0]
+            rows.append(row("bare FastAPI route", clients, times))
+            for name, warm in WARM.items():
+                for _ in range(2):
+                    times = measure(api.port, warm, clients, requests)[0]
+                rows.append(row(name, clients, times))
+            times = measure(api.port, path, clients, requests, tag)[0]
+            rows.append(row("304 /crossing", clients, times))
+    finally:
+        bare.stop()
     for clients in (1, 32):
-        for name, path in WARM.items():
-            rows.append(row(name, clients, measure(address, path, clients, requests, None)))
-        path = WARM["warm /crossing"]
-        rows.append(
-            row("304 /crossing", clients, measure(address, path, clients, requests, tags[path]))
-        )
-    for clients in (1, 32):
-        for name, path in COLD.items():
-            measured = []
-            for _ in range(colds):
-                raise_revision(engine)
-                measured.append(measure(address, path, clients, clients, None))
-            times = np.concatenate([m[:-1] for m in measured])
-            whole = sum(float(m[-1]) for m in measured)
-            rows.append(row(name, clients, np.append(times, whole)))
+        for name, cold in COLD.items():
+            rows.append(row(name, clients, measure_cold(api.port, engine, cold, clients, colds)))
     return rows
 
 
@@ -178,21 +298,20 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one JSON line")
     options = parser.parse_args()
     home = Path(tempfile.mkdtemp(prefix="gt-", dir="/tmp"))
-    process = None
+    server = None
     try:
         url = embedded.start(home)
         engine = connect(url, check_schema=False)
         migrate(engine)
         runs, epochs = fill_with_crossings(engine, options.quick)
-        process, address = start_server(url)
+        server = start_api(url)
         rows = benchmark(
-            address, engine, 320 if options.quick else 3200, 3 if options.quick else 10
+            server, engine, 3200 if options.quick else 32_000, 3 if options.quick else 10
         )
         engine.dispose()
     finally:
-        if process is not None:
-            process.terminate()
-            process.wait(30)
+        if server is not None:
+            server.stop()
         embedded.stop(home)
         shutil.rmtree(home, ignore_errors=True)
     if options.json:

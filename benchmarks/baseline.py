@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from service.spec import TOKENS, ModelSpec, RunSpec
-from workers.tasks import make_dataset
+from groktime.service.spec import TOKENS, ModelSpec, RunSpec
+from groktime.workers.tasks import make_dataset
 
 
 class RMSNorm(nn.Module):

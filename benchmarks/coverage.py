@@ -1,8 +1,9 @@
 """Does the 95 % interval of P_cross cover, and what does censoring do to either estimator?
 
-Synthetic cells of fifteen widths with a known crossing: log-normal first passages around two
-power laws, half of the noise variance shared by a seed over all widths (the paired design),
-rounded to epochs and censored at a cap. Prints two Markdown tables, or JSON.
+Synthetic cells with a known crossing. T_mem has the measured shape b (1 − f/f_c)^−γ, steep and
+convex, and T_gen falls slowly; first passages are log-normal around both, half of the noise
+variance shared by a seed over all widths (the paired design), rounded to epochs and censored at a
+cap. Prints Markdown tables of coverage by world and by grid of widths and of bias, or JSON.
 
     python benchmarks/coverage.py [--trials 1000] [--json]
 """
@@ -14,13 +15,19 @@ import json
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy import stats
+from scipy import optimize, stats
 
-from service.analysis.crossing import crossing
-from service.analysis.inputs import FirstPassages
+from groktime.service.analysis.crossing import crossing
+from groktime.service.analysis.inputs import FirstPassages
 
-W15 = np.array([20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 200, 256])
-PARAMS = 2 * 115 * W15 + 2 * (16 * W15**2 + 2 * W15) + W15  # p = 113, two layers
+W15 = (20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 200, 256)
+GRIDS = {
+    "step 4, then 8 (central)": (*range(20, 132, 4), *range(136, 260, 8)),
+    "15 widths (most suites)": W15,
+    "8 widths (two cores)": (20, 28, 40, 56, 80, 112, 160, 256),
+    "5 widths": (20, 40, 80, 160, 256),
+}
+CRITICAL, GAMMA = 0.42, 3.7  # f_c and γ as fitted to the ten primes
 N_RESAMPLES = 2000
 
 
@@ -29,28 +36,47 @@ class World:
     """How cells are drawn; noise is the standard deviation of log T over seeds."""
 
     name: str
-    mem_noise: float = 0.04  # as measured at p = 47
+    mem_noise: float = 0.08  # in the middle of what was measured beside the crossings
     gen_noise: float = 0.15
     shared: float = 0.5
     tail: float | None = None  # degrees of freedom of t noise instead of normal
     cap: float = 5000.0
     epochs: float = 250.0  # both speeds at the crossing
-    mem_slope: float = 1.0
+    fraction: float = 0.2  # f at the crossing: T_mem falls there as P^−3.4
     gen_slope: float = 0.4
+    widths: tuple[int, ...] = W15
     stuck: float = 0.0  # share of generalisation runs that never arrive
 
-    def median_crossing(self, crossing: float) -> float:
+    def t_mem(self, params: np.ndarray, truth: float) -> np.ndarray:
+        """Infinite where the network is too small to memorise at all."""
+        left = np.maximum(1 - self.fraction * truth / params / CRITICAL, 0.0)
+        with np.errstate(divide="ignore"):
+            return self.epochs * (left / (1 - self.fraction / CRITICAL)) ** -GAMMA
+
+    def t_gen(self, params: np.ndarray, truth: float) -> np.ndarray:
+        return self.epochs * (params / truth) ** -self.gen_slope
+
+    def median_crossing(self, truth: float) -> float:
         """Where the medians over all seeds cross, stuck ones included.
 
         Stuck runs push the median of T_gen to the 0.5/(1 − stuck) quantile of the others, so
-        the curves of slopes −m and −g meet that much earlier.
+        the curves meet that much earlier.
         """
         late = self.gen_noise * stats.norm.ppf(0.5 / (1 - self.stuck))
-        return float(crossing * np.exp(-late / (self.mem_slope - self.gen_slope)))
+
+        def ahead(log_params: float) -> float:
+            at = np.array([np.exp(log_params)])
+            mem, gen = self.t_mem(at, truth), self.t_gen(at, truth)
+            return float(np.log(mem[0] / gen[0]) - late)
+
+        smallest = np.log(truth * self.fraction / CRITICAL * 1.001)
+        return float(np.exp(optimize.brentq(ahead, smallest, np.log(truth) + 1.0)))
 
 
 WORLDS = (
     World("as measured"),
+    World("shallow: T_mem falls as P^−1.7", fraction=0.13),
+    World("steep: T_mem falls as P^−5.6", fraction=0.255),
     World("no shared noise", shared=0.0),
     World("nearly all noise shared", shared=0.9),
     World("twice the noise", mem_noise=0.08, gen_noise=0.3),
@@ -69,35 +95,41 @@ CENSORED = (
 )
 
 
+def params_of(widths: tuple[int, ...]) -> np.ndarray:
+    """P at p = 113, two layers."""
+    d = np.array(widths)
+    return 2 * 115 * d + 2 * (16 * d**2 + 2 * d) + d
+
+
 def draw(
     world: World, truth: float, seeds: int, rng: np.random.Generator
 ) -> tuple[FirstPassages, FirstPassages]:
     """One cell's speed runs and generalisation passages, crossing at `truth` parameters."""
+    params = params_of(world.widths)
     return (
-        _passages(world, truth, world.mem_slope, world.mem_noise, 0.0, seeds, rng),
-        _passages(world, truth, world.gen_slope, world.gen_noise, world.stuck, seeds, rng),
+        _passages(world, world.t_mem(params, truth), world.mem_noise, 0.0, seeds, rng),
+        _passages(world, world.t_gen(params, truth), world.gen_noise, world.stuck, seeds, rng),
     )
 
 
 def _passages(
     world: World,
-    truth: float,
-    slope: float,
+    centre: np.ndarray,
     noise: float,
     stuck: float,
     seeds: int,
     rng: np.random.Generator,
 ) -> FirstPassages:
-    width, params = np.repeat(W15, seeds), np.repeat(PARAMS, seeds)
-    seed = np.tile(np.arange(seeds), len(W15))
+    width = np.repeat(world.widths, seeds)
+    params = np.repeat(params_of(world.widths), seeds)
+    seed = np.tile(np.arange(seeds), len(world.widths))
 
     def unit(n: int) -> np.ndarray:
         return rng.normal(size=n) if world.tail is None else rng.standard_t(world.tail, size=n)
 
     spread = np.sqrt(world.shared) * unit(seeds)[seed]
     spread = spread + np.sqrt(1 - world.shared) * unit(len(seed))
-    time = world.epochs * (params / truth) ** -slope * np.exp(noise * spread)
-    time = np.maximum(1.0, np.round(time))
+    time = np.maximum(1.0, np.round(np.repeat(centre, seeds) * np.exp(noise * spread)))
     time[rng.random(len(time)) < stuck] = np.inf
     reached = time <= world.cap
     return FirstPassages(
@@ -111,24 +143,31 @@ def truths(trials: int, rng: np.random.Generator) -> np.ndarray:
 
 
 def coverage(world: World, seeds: int, trials: int, seed: int = 1) -> dict[str, object]:
+    """How often the interval holds the truth, over all cells and over those not called coarse."""
     rng = np.random.default_rng(seed)
-    hits, widths, open_ended = 0, [], 0
+    hits, fine_hits, fine, widths, open_ended = 0, 0, 0, [], 0
     for trial, truth in enumerate(truths(trials, rng)):
         found = crossing(*draw(world, truth, seeds, rng), n_resamples=N_RESAMPLES, seed=trial)
         interval = found.interval
-        assert interval is not None
-        hits += interval.low <= truth <= interval.high
+        if interval is None:
+            continue
+        hit = interval.low <= truth <= interval.high
+        hits += hit
+        if found.bracket is None or not found.bracket.coarse:
+            fine, fine_hits = fine + 1, fine_hits + hit
         closed = interval.low > 0 and np.isfinite(interval.high)
         open_ended += not closed
         if closed:
             widths.append(np.log10(interval.high / interval.low))
-    share = hits / trials
+    share = fine_hits / fine if fine else None
     return {
         "world": world.name,
         "seeds": seeds,
         "trials": trials,
-        "coverage": share,
-        "standard_error": float(np.sqrt(share * (1 - share) / trials)),
+        "coverage": hits / trials,
+        "not_coarse": fine / trials,
+        "coverage_not_coarse": share,
+        "standard_error": float(np.sqrt(share * (1 - share) / fine)) if share is not None else None,
         "median_width_dex": float(np.median(widths)) if widths else None,
         "open_ended": open_ended / trials,
     }
@@ -192,17 +231,26 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=1000)
     parser.add_argument("--seeds", type=int, nargs="+", default=[3, 4, 5, 10])
     parser.add_argument("--worlds", type=int, default=len(WORLDS), help="only the first so many")
-    parser.add_argument("--part", choices=["coverage", "bias"], help="only one of the tables")
+    parser.add_argument(
+        "--part", choices=["coverage", "grids", "bias"], help="only one of the tables"
+    )
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     answer: dict[str, list[dict[str, object]]] = {}
-    if options.part != "bias":
+    if options.part in (None, "coverage"):
         answer["coverage"] = [
             coverage(world, seeds, options.trials)
             for world in WORLDS[: options.worlds]
             for seeds in options.seeds
         ]
-    if options.part != "coverage":
+    if options.part in (None, "grids"):
+        answer["grids"] = [
+            coverage(
+                replace(WORLDS[0], name=name, widths=widths), max(options.seeds), options.trials
+            )
+            for name, widths in GRIDS.items()
+        ]
+    if options.part in (None, "bias"):
         most = max(options.seeds)
         answer["bias"] = [bias(world, most, options.trials) for world in CENSORED]
     if options.json:

@@ -30,9 +30,9 @@ import httpx
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from benchmarks.paper_database import PAPER, fill
-from db import embedded
-from db.engine import connect
-from db.migrating import migrate
+from groktime.db import embedded
+from groktime.db.engine import connect
+from groktime.db.migrate import migrate
 
 FLAGS = [
     "--headless",
@@ -63,7 +63,7 @@ def paper_server(quick: bool) -> Iterator[str]:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         server = subprocess.Popen(
-            [sys.executable, "-m", "uvicorn", "api.asgi:app", "--port", str(port)],
+            [sys.executable, "-m", "groktime.service.cli", "serve", "--port", str(port)],
             env={**os.environ, "GROKTIME_HOME": str(home), "GROKTIME_DATABASE_URL": url},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

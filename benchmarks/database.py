@@ -30,15 +30,15 @@ from sqlalchemy import Engine, text
 
 from benchmarks.paper_database import PAPER, PAPER_ROWS, QUICK, QUICK_ROWS, fill
 from benchmarks.route_queries import measure_queries
-from db import embedded
-from db.claims import Claim, claim
-from db.curve_rows import COLUMNS, METRICS, absent_columns, encode
-from db.engine import connect
-from db.flushing import Part, write
-from db.migrating import migrate
-from db.recorder import Recorder
-from db.registering import open_runs, register_suite
-from service.spec import FixedStop, ModelSpec, ModularData, OptimiserSpec, RunSpec
+from groktime.db import embedded
+from groktime.db.claims import Claim, claim
+from groktime.db.curve import COLUMNS, METRICS, absent_columns, encode
+from groktime.db.engine import connect
+from groktime.db.flush import Part, write
+from groktime.db.migrate import migrate
+from groktime.db.recorder import Recorder
+from groktime.db.suites import open_runs, register_suite
+from groktime.service.spec import FixedStop, ModelSpec, ModularData, OptimiserSpec, RunSpec
 
 FLUSH_ROWS = 5_000
 RUNS = 10  # of one writer; a flush holds FLUSH_ROWS / RUNS epochs of each
@@ -199,7 +199,7 @@ class Timed:
 
 def measure_overhead(engine: Engine, epochs: int, rounds: int) -> dict[str, float]:
     """A real bundle with and without recording, in turns."""
-    from workers.training import train  # here, since the eight writers need no torch
+    from groktime.workers.training import train  # here, since the eight writers need no torch
 
     dropped, recorded, waited = [], [], []
     for turn in range(rounds):

@@ -28,8 +28,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import torch
 
 from benchmarks.baseline import train_plain
-from service.spec import ModelSpec, ModularData, RandomData, RunSpec, ThresholdStop
-from workers.engines import Engine, make_stack, native_refusal
+from groktime.service.spec import ModelSpec, ModularData, RandomData, RunSpec, ThresholdStop
+from groktime.workers.engines import Engine, make_stack, native_refusal
 
 CASES = [(113, 20), (113, 32), (113, 64), (113, 128), (59, 24), (59, 48)]
 DATA = ("modular", "random")

@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 from sqlalchemy import Engine, text
 
-from db.registering import Registered, register_suite
-from db.thresholds import LADDER
-from service.suites import Suite, load_suite
+from groktime.db.suites import Registered, register_suite
+from groktime.service.spec import LADDER
+from groktime.service.suites import Suite, load_suite
 
 PAPER = (
     "central",

@@ -17,14 +17,13 @@ from typing import Any
 import psycopg2.extensions
 from sqlalchemy import Connection, text
 
-from service.answers.asking import ask
-from service.answers.coverage import coverage
-from service.answers.crossing import crossing
-from service.answers.curves import run_curve
-from service.answers.delay import delay
-from service.answers.question import Question
-from service.answers.reading import read_runs, read_suite
-from service.answers.speeds import speeds
+from groktime.service.answers.context import cell_context
+from groktime.service.answers.crossing import crossing, speeds
+from groktime.service.answers.delay import delay
+from groktime.service.answers.question import Question
+from groktime.service.answers.records import read_runs, read_suite
+from groktime.service.answers.runs import run_curve
+from groktime.service.answers.suites import coverage
 
 OFF_LADDER = {"t_mem": 0.9725, "t_gen": 0.9725, "e_train": 0.9725, "e_val": 0.9725}
 REPEATS = 5
@@ -36,7 +35,7 @@ LONGEST_RUN = "SELECT id FROM runs WHERE kind = 'grok' ORDER BY last_epoch DESC,
 
 
 def questions(connection: Connection, suite: str, prime: int) -> dict[str, Callable[[], object]]:
-    """What is asked, by the name its time gets."""
+    """What is context, by the name its time gets."""
     run = connection.scalar(text(LONGEST_RUN))
     assert run is not None
     one = Question(suite=suite, prime=prime)
@@ -49,7 +48,7 @@ def questions(connection: Connection, suite: str, prime: int) -> dict[str, Calla
         "whole_suite": lambda: read_runs(connection, read_suite(connection, suite)),
         "coverage": lambda: coverage(connection, read_suite(connection, suite)),
         "curve": lambda: run_curve(connection, run),
-        "off_ladder": lambda: ask(connection, off),
+        "off_ladder": lambda: cell_context(connection, off),
     }
 
 

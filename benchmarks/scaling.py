@@ -26,7 +26,7 @@ BLOCK = 5  # epochs between two looks at the clock
 def work(width: int, seconds: float) -> float:
     """Epochs a second of one native run in this process."""
     from benchmarks.engine import make_spec
-    from workers.engines import make_stack
+    from groktime.workers.engines import make_stack
 
     stack = make_stack([make_spec(113, width, "modular", "none")], engine="native", device="cpu")
     stack.advance(1)

@@ -30,12 +30,12 @@ import psycopg2
 import torch
 
 from benchmarks.paper_database import fill
-from db import embedded
-from db.engine import connect
-from db.migrating import migrate
-from service.spec import ModelSpec, ModularData, RunSpec, ThresholdStop
-from workers.devices import cpu_name
-from workers.engines import choose_engine, make_stack
+from groktime.db import embedded
+from groktime.db.engine import connect
+from groktime.db.migrate import migrate
+from groktime.service.spec import ModelSpec, ModularData, RunSpec, ThresholdStop
+from groktime.workers.devices import cpu_name
+from groktime.workers.engines import choose_engine, make_stack
 
 SUITE = """
 description: Enough runs to weigh.

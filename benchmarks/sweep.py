@@ -24,21 +24,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from groktime.db.migrating import migrate
 from rich.console import Console
 from rich.table import Table
 from sqlalchemy import Engine, text
 
-from db import embedded
-from db.engine import connect
-from db.migrating import migrate
-from service.settings import Settings
-from service.suites import Suite, load_suite
-from service.suites.expansion import expand
-from service.sweep.cluster import cluster
-from service.sweep.cost import CostModel
-from service.sweep.job import SweepOptions, prepare
-from service.sweep.plan import Bundle, Pending, Stack, plan
-from service.sweep.running import run_sweep
+from groktime.db import embedded
+from groktime.db.engine import connect
+from groktime.service.settings import Settings
+from groktime.service.suites import Suite, load_suite
+from groktime.service.suites.expansion import expand
+from groktime.service.sweep.cluster import cluster
+from groktime.service.sweep.cost import CostModel
+from groktime.service.sweep.driver import run_sweep
+from groktime.service.sweep.plan import Bundle, Pending, Stack, plan
+from groktime.service.sweep.selection import SweepOptions, prepare
 
 # Sizes of the mini suite, cut short. Runs are deterministic: every sweep of it is the same work.
 WORK = """\
@@ -140,7 +140,7 @@ def two_workers(table: Table, quick: bool) -> None:
 
 def compile_engine() -> None:
     """Once, before anything is timed, and not in this process, whose memory is measured."""
-    build = "from workers.native import unavailable; unavailable()"
+    build = "from groktime.workers.native import unavailable; unavailable()"
     subprocess.run([sys.executable, "-c", build], check=True)
 
 
@@ -150,8 +150,9 @@ def trivial_bundles(table: Table, count: int) -> None:
     As many Tuners in turn as the driver would use; memory is read when each has ended.
     """
     with place(1, 1) as at, cluster(None, 2):
-        from service.sweep.tuner import Resources, most_bundles, tune_bundles
-        from workers.trainable import WorkerOrders
+        from groktime.service.sweep.plan import bundles_per_tuner
+        from groktime.service.sweep.tuner import Resources, tune_bundles
+        from groktime.workers.trainable import WorkerConfig
 
         job = prepare(at.suite, at.engine, SweepOptions())
         run = next(iter(job.runs.values()))
@@ -159,8 +160,8 @@ def trivial_bundles(table: Table, count: int) -> None:
             closed = "UPDATE runs SET state = 'failed', reason = 'closed', closed_at = now()"
             connection.execute(text(closed))
         bundle = Bundle((Stack((Pending(run.id, run.spec),), 1.0),))
-        orders = WorkerOrders.of(at.settings, at.url, "cpu")
-        part = min(most_bundles(2), max(1, count // 4))
+        orders = WorkerConfig.of(at.settings, at.url, "cpu")
+        part = min(bundles_per_tuner(2), max(1, count // 4))
         memory, seconds, processor = [resident_megabytes()], 0.0, time.process_time()
         for first in range(0, count, part):
             begin = time.perf_counter()

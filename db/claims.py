@@ -1,29 +1,92 @@
 """Who trains a run: claims with a lease and an attempt number, by the database's clock alone.
 
-pending ─claim→ running ─close→ done | failed
+pending ─claim→ running ─close→ done | failed | set_aside ─claim→ running
                 running ─lease over→ stale ─claim→ running (attempt + 1)
-                running ─worker gives up→ pending
+                running ─worker gives it back→ pending
 A worker's own clock is never asked, so clocks that differ between machines do no harm. The
-attempt number fences every write: an attempt that lost its run cannot change it any more.
+attempt number fences every write: an attempt that lost its run cannot change it any more. What
+made an attempt (machine, code, versions) is stored beside it.
+
+A run set aside is censored at its last epoch and may be claimed by whoever wants it whole. Its
+summary and curve stay until the new attempt has come further than `set_aside_epoch`.
 """
 
 from __future__ import annotations
 
 import json
+import platform
+import socket
+import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, text
 
-from db.notices import RAISE_REVISIONS
-from db.provenance import Trainer, provenance
-from db.registering import spec_from_json
-from service.spec import RunSpec
+from groktime.db.suites import RAISE_REVISIONS, spec_from_json
+from groktime.service.spec import RunSpec
+
+PACKAGES = ("groktime", "torch", "numpy", "ray", "sqlalchemy", "psycopg2-binary")
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """The machine and the code of a worker."""
+
+    host: str
+    git_commit: str | None  # None: not run from a checkout
+    git_dirty: bool | None
+    versions: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """What will train the runs of a claim; an attempt that crashes has been made with it."""
+
+    engine: str
+    device: str
+    fingerprint: str
+
+
+@lru_cache(maxsize=1)
+def provenance() -> Provenance:
+    """This process's provenance, found out once."""
+    commit = _git("rev-parse", "HEAD")
+    changes = _git("status", "--porcelain", "--untracked-files=no") if commit else None
+    versions = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return Provenance(
+        host=socket.gethostname(),
+        git_commit=commit,
+        git_dirty=None if changes is None else bool(changes),
+        versions=versions,
+    )
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        result = subprocess.run(
+            ["git", "-C", str(Path(__file__).parent), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return result.stdout.strip()
+
 
 LOCK_CLAIMABLE = """
 SELECT id, spec, attempt, last_epoch FROM runs
-WHERE id = ANY(:ids) AND (state IN ('pending', 'stale')
+WHERE id = ANY(:ids) AND (state IN ('pending', 'stale', 'set_aside')
     OR state = 'running' AND lease_until < clock_timestamp())
 ORDER BY id FOR UPDATE SKIP LOCKED
 """
@@ -36,13 +99,15 @@ FROM runs r WHERE r.id = a.run_id AND r.id = ANY(:ids) AND a.attempt = r.attempt
 
 TAKE = """
 UPDATE runs r SET state = 'running', attempt = r.attempt + 1, owner = :owner,
-    lease_until = clock_timestamp() + make_interval(secs => :lease), last_epoch = t.resume
+    lease_until = clock_timestamp() + make_interval(secs => :lease), last_epoch = t.resume,
+    closed_at = NULL
 FROM unnest(CAST(:ids AS int[]), CAST(:resumes AS int[])) AS t(id, resume) WHERE r.id = t.id
 """
 
 FORGET_BEYOND = """
-DELETE FROM curve c USING unnest(CAST(:ids AS int[]), CAST(:resumes AS int[])) AS t(id, resume)
-WHERE c.run_id = t.id AND c.epoch > t.resume
+DELETE FROM curve c
+USING unnest(CAST(:ids AS int[]), CAST(:resumes AS int[])) AS t(id, resume) JOIN runs r USING (id)
+WHERE c.run_id = t.id AND c.epoch > greatest(t.resume, r.set_aside_epoch)
 """
 
 INSERT_ATTEMPTS = """
@@ -73,20 +138,38 @@ SELECT id FROM runs WHERE state = 'running' AND lease_until < clock_timestamp()
 ORDER BY id FOR UPDATE SKIP LOCKED
 """
 
-LEAVE = "UPDATE runs SET state = :state, owner = NULL, lease_until = NULL WHERE id = ANY(:ids)"
-
-FAIL = """
-UPDATE runs SET state = 'failed', reason = :reason, owner = NULL, lease_until = NULL,
-    closed_at = clock_timestamp()
-WHERE id = ANY(:ids)
+LOCK_OF_OWNER = """
+SELECT id FROM runs WHERE state = 'running' AND starts_with(owner, :prefix)
+ORDER BY id FOR UPDATE
 """
 
-REOPEN = """
-UPDATE runs SET state = 'pending', reason = NULL, closed_at = NULL, stopped_by = NULL,
+LOCK_FREE = """
+SELECT id FROM runs WHERE id = ANY(:ids) AND state IN ('pending', 'stale')
+ORDER BY id FOR UPDATE
+"""
+
+LEAVE = "UPDATE runs SET state = :state, owner = NULL, lease_until = NULL WHERE id = ANY(:ids)"
+
+FORGET_UNREACHED = """
+DELETE FROM curve c USING runs r WHERE r.id = ANY(:ids) AND c.run_id = r.id
+    AND r.set_aside_epoch IS NOT NULL AND c.epoch > r.last_epoch
+"""
+
+WITHOUT_SUMMARY = """stopped_by = NULL,
     first_online = NULL, first_eval = NULL, first_val = NULL, final_train_loss = NULL,
     final_train_correct = NULL, final_train_correct_eval = NULL, final_val_loss = NULL,
     final_val_correct = NULL, final_weight_norm = NULL, best_train_loss = NULL, bits = NULL,
-    seconds = NULL, device = NULL, engine = NULL, fingerprint = NULL
+    seconds = NULL, device = NULL, engine = NULL, fingerprint = NULL, set_aside_epoch = NULL,
+    thinned = false"""
+
+FAIL = f"""
+UPDATE runs SET state = 'failed', reason = :reason, owner = NULL, lease_until = NULL,
+    closed_at = clock_timestamp(), {WITHOUT_SUMMARY}
+WHERE id = ANY(:ids)
+"""
+
+REOPEN = f"""
+UPDATE runs SET state = 'pending', reason = NULL, closed_at = NULL, {WITHOUT_SUMMARY}
 WHERE id = ANY(:ids) AND state = 'failed' RETURNING id
 """
 
@@ -206,6 +289,29 @@ def raise_revisions(connection: Connection, run_ids: Sequence[int]) -> None:
     """Tell suites and listeners that these runs changed; the last statement of a transaction."""
     if run_ids:
         connection.exec_driver_sql(RAISE_REVISIONS, {"runs": list(run_ids)})
+
+
+def revoke_leases(engine: Engine, owner_prefix: str) -> list[int]:
+    """Make the runs held by owners whose names begin so stale at once; returns their ids.
+
+    Only whoever started a worker and saw it end may do so. Should it live on after all, behind a
+    broken network, its next write is fenced like any other late one.
+    """
+    with engine.begin() as connection:
+        ids = list(connection.scalars(text(LOCK_OF_OWNER), {"prefix": owner_prefix}))
+        end_attempts(connection, ids, "stale")
+        connection.execute(text(LEAVE), {"ids": ids, "state": "stale"})
+    return ids
+
+
+def fail_runs(engine: Engine, run_ids: Sequence[int], reason: str) -> list[int]:
+    """Close runs that nobody holds and that no attempt could finish; returns their ids."""
+    with engine.begin() as connection:
+        ids = list(connection.scalars(text(LOCK_FREE), {"ids": list(run_ids)}))
+        connection.execute(text(FORGET_UNREACHED), {"ids": ids})
+        connection.execute(text(FAIL), {"ids": ids, "reason": reason})
+        raise_revisions(connection, ids)
+    return ids
 
 
 def _fences(claims: Sequence[Claim]) -> dict[str, list[int]]:

@@ -1,37 +1,128 @@
-"""Writing a suite into one compressed, checksummed file that any groktime database can load."""
+"""Writing a suite into one compressed, checksummed file that any groktime database can load.
+
+The file is one line of text, then a zip archive:
+groktime-dump 1 sha256=<of everything after this line>
+The archive holds manifest.json (suite, how it was made, counts), runs.jsonl (one run a line with
+its attempts) and curve.parquet (rows of all runs, which it names by their line, counted from 0).
+The whole file is checked before anything in it is believed. Nothing in it is ever executed.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import os
+import re
 import tempfile
 import zipfile
+import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from sqlalchemy import Connection, text
 
-from db.dump_file import CURVE, FORMAT, MANIFEST, RUNS, seal
-from db.export import Table, batches, curves_table
-from db.migrating import head
-from db.provenance import provenance
-from db.queries.suites import SuiteRow, get_suite
-from service.errors import DumpError, InputError
-from service.spec import SPEC_VERSION
+from groktime.db.claims import provenance
+from groktime.db.export import Table, batches, curves_table
+from groktime.db.migrate import head
+from groktime.db.suites import SuiteRow, get_suite
+from groktime.service.errors import DumpError, InputError
+from groktime.service.spec import SPEC_VERSION
 
-# Results travel; who held a lease and unfinished work do not: an open run is dumped as pending.
+FORMAT = 1
+MANIFEST, RUNS, CURVE = "manifest.json", "runs.jsonl", "curve.parquet"
+FIRST_LINE = re.compile(rb"groktime-dump (\d{1,9}) sha256=([0-9a-f]{64})\n")
+FIRST_LINE_LIMIT = 128
+BLOCK = 1 << 20
+
+
+def seal(archive: Path, target: Path, *, overwrite: bool = False) -> None:
+    """Put the checksummed first line before the archive; the target appears when complete."""
+    digest = hashlib.sha256()
+    with open(archive, "rb") as source:
+        while block := source.read(BLOCK):
+            digest.update(block)
+    # A name of its own: two dumps into one file each write theirs whole, the later one stays.
+    partial = target.with_name(f".{target.name}.{uuid4().hex}.partial")
+    try:
+        with open(partial, "wb") as sink, open(archive, "rb") as source:
+            sink.write(f"groktime-dump {FORMAT} sha256={digest.hexdigest()}\n".encode())
+            while block := source.read(BLOCK):
+                sink.write(block)
+        if not overwrite and target.exists():
+            raise DumpError(f"{target} exists: choose another file, or overwrite it with --force")
+        partial.replace(target)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[zipfile.ZipFile]:
+    """The archive of a dump whose checksum is right; everything else is refused."""
+    with damage_is_refused(path), open(path, "rb") as file:
+        first = file.readline(FIRST_LINE_LIMIT)
+        match = FIRST_LINE.fullmatch(first)
+        if match is None:
+            raise DumpError(f"{path} is not a dump of groktime")
+        if int(match[1]) > FORMAT:
+            raise DumpError(
+                f"{path} has format {int(match[1])}, newer than {FORMAT}, the latest known here: "
+                "install the groktime that wrote it, or a later one"
+            )
+        digest = hashlib.sha256()
+        while block := file.read(BLOCK):
+            digest.update(block)
+        if digest.hexdigest() != match[2].decode():
+            raise DumpError(f"{path} is corrupt: its checksum is wrong; copy it again")
+        with zipfile.ZipFile(file) as archive:
+            yield archive
+
+
+@contextlib.contextmanager
+def damage_is_refused(path: Path) -> Iterator[None]:
+    """Turn whatever a damaged file makes its readers say into one line that names the file."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise DumpError(f"{path} does not exist") from None
+    except (
+        OSError,
+        ValueError,  # bad JSON, UTF-8 and pydantic's refusals
+        KeyError,
+        TypeError,
+        EOFError,
+        MemoryError,
+        RecursionError,
+        NotImplementedError,  # an archive of an unknown kind
+        RuntimeError,  # an encrypted archive
+        zipfile.BadZipFile,
+        zlib.error,
+        pa.ArrowException,
+    ) as error:
+        said = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise DumpError(f"{path} cannot be read as a dump: {said}") from error
+
+
+# Results travel; who held a lease and unfinished work do not: an open run is dumped as pending,
+# one that was set aside and is trained further just now as it was set aside.
 RUN_DOCUMENTS = """
 SELECT jsonb_build_object('run', CASE WHEN r.closed_at IS NOT NULL
         THEN to_jsonb(r) - 'id' - 'owner' - 'lease_until'
+        WHEN r.set_aside_epoch IS NOT NULL
+        THEN to_jsonb(r) - 'id' - 'owner' - 'lease_until' || jsonb_build_object(
+            'state', 'set_aside', 'last_epoch', r.set_aside_epoch, 'closed_at', now())
         ELSE jsonb_build_object('key', r.key, 'spec', r.spec, 'state', 'pending') END,
     'inherited', sr.inherited,
     'attempts', coalesce((
         SELECT jsonb_agg(to_jsonb(a) - 'run_id' ORDER BY a.attempt) FROM attempts a
-        WHERE a.run_id = r.id AND r.closed_at IS NOT NULL), '[]'))::text
+        WHERE a.run_id = r.id AND a.ended_at IS NOT NULL
+            AND (r.closed_at IS NOT NULL OR r.set_aside_epoch IS NOT NULL)), '[]'))::text
 FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
 WHERE sr.suite_id = %(suite)s ORDER BY r.id
 """
@@ -44,12 +135,13 @@ FROM (
     FROM suite_runs sr JOIN runs r ON r.id = sr.run_id WHERE sr.suite_id = {suite}
 ) d
 JOIN curve c ON c.run_id = d.id
-WHERE d.closed_at IS NOT NULL {thinning}
+WHERE (d.closed_at IS NOT NULL OR d.set_aside_epoch IS NOT NULL) {thinning}
 ORDER BY d.id, c.epoch
 """
 
 THINNING = """
-AND (c.epoch % greatest(1, c.epoch / {dense}) = 0 OR c.epoch IN (1, d.last_epoch)
+AND (c.epoch % greatest(1, c.epoch / {dense}) = 0
+    OR c.epoch IN (1, coalesce(d.set_aside_epoch, d.last_epoch))
     OR c.epoch = ANY(d.first_online) OR c.epoch = ANY(d.first_eval) OR c.epoch = ANY(d.first_val))
 """
 
@@ -74,7 +166,12 @@ def thinning_rule(dense: int) -> str:
 
 
 def dump_suite(
-    connection: Connection, name: str, path: Path, *, dense: int | None = None
+    connection: Connection,
+    name: str,
+    path: Path,
+    *,
+    dense: int | None = None,
+    overwrite: bool = False,
 ) -> Dumped:
     """Write the suite's runs, attempts and curves.
 
@@ -87,6 +184,8 @@ def dump_suite(
     suite = get_suite(connection, name)
     if not path.parent.is_dir():
         raise DumpError(f"{path}: the folder {path.parent} does not exist")
+    if path.exists() and not overwrite:
+        raise DumpError(f"{path} exists: choose another file, or overwrite it with --force")
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".dump-") as folder:
         archive_path = Path(folder) / "archive"
         curve_path = Path(folder) / CURVE
@@ -99,7 +198,12 @@ def dump_suite(
                 "format": FORMAT,
                 "schema": head(),
                 "spec_version": SPEC_VERSION,
-                "suite": {"name": suite.name, "spec": suite.spec, "hash": suite.hash},
+                "suite": {
+                    "name": suite.name,
+                    "spec": suite.spec,
+                    "hash": suite.hash,
+                    "design": suite.design,
+                },
                 "frozen_at": suite.frozen_at.isoformat() if suite.frozen_at else None,
                 "recorded": _recorded(connection, suite, dense),
                 "runs": runs,
@@ -107,7 +211,7 @@ def dump_suite(
                 "curve_rows": rows,
             }
             archive.writestr(MANIFEST, json.dumps(manifest, indent=1))
-        seal(archive_path, path)
+        seal(archive_path, path, overwrite=overwrite)
     return Dumped(path, runs, closed, rows, os.path.getsize(path))
 
 
@@ -161,7 +265,8 @@ def _recorded(connection: Connection, suite: SuiteRow, dense: int | None) -> dic
     made, earlier = _made(connection, suite.id), suite.recorded
     if earlier is not None:
         same = _instant(earlier.get("trained_until")) == _instant(made["trained_until"])
-        made = earlier if same else made | {"thinning": earlier.get("thinning")}
+        kept = {field: value for field, value in earlier.items() if field != "frozen"}
+        made = kept if same else made | {"thinning": earlier.get("thinning")}
     return made if dense is None else made | {"thinning": thinning_rule(dense)}
 
 

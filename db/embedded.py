@@ -27,7 +27,7 @@ import psycopg2
 import psycopg2.errors
 from sqlalchemy import URL
 
-from service.errors import ConfigurationError, DatabaseError
+from groktime.service.errors import ConfigurationError, DatabaseError
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +38,7 @@ NEW_CLUSTER_VERSION = 18
 SOCKET_PATH_LIMIT = 107  # bytes of sockaddr_un.sun_path, without the final zero
 SOCKET_NAME = ".s.PGSQL.5432"
 START_SECONDS = 60
+LOCK_SECONDS = 2.5 * START_SECONDS  # longer than a start or a stop may take
 
 # One machine with many writing workers: room for connections and WAL, no tuning beyond that.
 SETTINGS = """
@@ -142,18 +143,55 @@ def _as_root() -> bool:
 
 
 def _make_home(home: Path) -> None:
+    """The home, its owner's alone when it is made here."""
     try:
-        home.mkdir(parents=True, exist_ok=True)
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigurationError(f"GROKTIME_HOME = {home} cannot be created: {error}") from error
 
 
 @contextlib.contextmanager
 def _lock(home: Path) -> Iterator[None]:
-    """One process at a time starts or stops; the kernel frees the lock of a killed one."""
-    with open(home / "pg.lock", "w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    """One process at a time starts or stops; the kernel frees the lock of a killed one.
+
+    Nobody else may open the file, since whoever can may hold the lock for ever.
+    """
+    path = home / "pg.lock"
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise DatabaseError(f"{path} cannot be locked: {error.strerror}") from error
+    try:
+        if os.fstat(handle).st_uid != os.geteuid():
+            raise DatabaseError(
+                f"{path} belongs to another user: remove it, or choose another home"
+            )
+        os.fchmod(handle, 0o600)
+        _wait_for_lock(handle, path)
         yield
+    finally:
+        os.close(handle)
+
+
+def _wait_for_lock(handle: int, path: Path) -> None:
+    """Wait until the lock is ours, saying so after a second and ending with LOCK_SECONDS."""
+    begun = time.monotonic()
+    told = False
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            waited = time.monotonic() - begun
+        if waited > LOCK_SECONDS:
+            raise DatabaseError(
+                f"{path} has been held by another process for {LOCK_SECONDS:.0f} s: "
+                f"`fuser {path}` names it"
+            )
+        if waited > 1 and not told:
+            told = True
+            log.warning("waiting for another process that starts or stops PostgreSQL (%s)", path)
+        time.sleep(0.05)
 
 
 def _initialise(directory: Path) -> None:

@@ -1,17 +1,23 @@
-"""Engines per role: the owner migrates, writers record, readers ask and cannot write."""
+"""Engines per role: the owner migrates, writers record, readers ask and cannot write.
+
+What a role may do is set at the beginning of every transaction and ends with it: nothing is left
+in the session, which behind PgBouncer in transaction mode is the next client's.
+"""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
+import psycopg2.extensions
 from pydantic import SecretStr
 from sqlalchemy import URL, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, OperationalError, ProgrammingError
+from sqlalchemy.pool import NullPool
 
-from db import embedded
-from db.migrating import migrate, require_current
-from service.errors import ConfigurationError, DatabaseError
-from service.settings import Settings, get_settings
+from groktime.db import embedded
+from groktime.db.migrate import migrate, require_current
+from groktime.service.errors import ConfigurationError, DatabaseError
+from groktime.service.settings import Settings, get_settings
 
 Role = Literal["owner", "writer", "reader"]
 
@@ -25,10 +31,15 @@ SECRET_PARAMETERS = ("password", "sslpassword")
 # itself a restricted one stays what it is. Since PostgreSQL 16 a member need not be one that may
 # take the role: whoever creates a role without being superuser is not.
 TAKE_ROLE = """
-SELECT set_config('role', rolname, false) FROM pg_roles
-WHERE rolname = %s AND pg_has_role(oid, CASE
-    WHEN current_setting('server_version_num')::int >= 160000 THEN 'SET' ELSE 'MEMBER' END)
+(SELECT set_config('role', rolname, true) FROM pg_roles
+WHERE rolname = %(role)s AND pg_has_role(oid, CASE
+    WHEN current_setting('server_version_num')::int >= 160000 THEN 'SET' ELSE 'MEMBER' END))
 """
+RESTRICT = {
+    "writer": f"SELECT {TAKE_ROLE}",
+    "reader": f"""SELECT set_config('transaction_read_only', 'on', true),
+        set_config('statement_timeout', %(timeout)s, true), {TAKE_ROLE}""",
+}
 
 
 def database_url(role: Role = "owner", settings: Settings | None = None) -> str:
@@ -85,11 +96,14 @@ def connect(
     *,
     pool_size: int = 5,
     check_schema: bool = True,
+    statement_seconds: float | None = None,
 ) -> Engine:
     """An engine for the role; without a URL the settings' one.
 
     Refuses a database it cannot reach, and (unless told not to) one whose schema is not this
-    code's. A reader's transactions are read-only and end after READER_STATEMENT_SECONDS.
+    code's. A reader's transactions are read-only, and its statements end after `statement_seconds`
+    (READER_STATEMENT_SECONDS unless given). With a pool_size of 0 no connection is held between
+    transactions.
     """
     if isinstance(url, SecretStr):
         url = url.get_secret_value()
@@ -97,15 +111,12 @@ def connect(
     arguments: dict[str, Any] = {"application_name": f"groktime {role}", **KEEPALIVES}
     arguments["connect_timeout"] = CONNECT_SECONDS
     arguments = {name: value for name, value in arguments.items() if name not in parsed.query}
-    engine = create_engine(
-        parsed,
-        connect_args=arguments,
-        pool_size=pool_size,
-        pool_pre_ping=True,
-        hide_parameters=True,
-    )
+    pool: dict[str, Any] = {"pool_size": pool_size, "pool_pre_ping": True}
+    if pool_size == 0:
+        pool = {"poolclass": NullPool}
+    engine = create_engine(parsed, connect_args=arguments, hide_parameters=True, **pool)
     if role != "owner":
-        _restrict(engine, role)
+        _restrict(engine, role, statement_seconds or READER_STATEMENT_SECONDS)
     if check_schema:
         try:
             require_current(engine)
@@ -147,12 +158,28 @@ def unreachable(url: URL, error: OperationalError) -> DatabaseError:
     )
 
 
-def _restrict(engine: Engine, role: Role) -> None:
+def _restrict(engine: Engine, role: Role, statement_seconds: float) -> None:
+    """Begin every transaction of the engine's connections, raw ones too, with the role's limits."""
+    statement = RESTRICT[role]
+    timeout = f"{1000 * statement_seconds:.0f}ms"
+    values = {"role": f"groktime_{role}", "timeout": timeout}
+
+    class RestrictedCursor(psycopg2.extensions.cursor):
+        def execute(self, query: Any, vars: Any = None) -> None:
+            self._restrict()
+            super().execute(query, vars)
+
+        def copy_expert(self, sql: Any, file: Any, size: int = 8192) -> None:
+            self._restrict()
+            super().copy_expert(sql, file, size)
+
+        def _restrict(self) -> None:
+            connection = self.connection
+            status = connection.get_transaction_status()
+            if status == psycopg2.extensions.TRANSACTION_STATUS_IDLE and not connection.autocommit:
+                with connection.cursor(cursor_factory=psycopg2.extensions.cursor) as plain:
+                    plain.execute(statement, values)
+
     @event.listens_for(engine, "connect")
     def on_connect(connection: Any, _record: Any) -> None:
-        with connection.cursor() as cursor:
-            cursor.execute(TAKE_ROLE, (f"groktime_{role}",))
-            if role == "reader":
-                cursor.execute("SET SESSION default_transaction_read_only = on")
-                cursor.execute(f"SET SESSION statement_timeout = '{READER_STATEMENT_SECONDS}s'")
-        connection.commit()
+        connection.cursor_factory = RestrictedCursor

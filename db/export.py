@@ -25,9 +25,9 @@ from sqlalchemy import Connection, text
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlalchemy.types import BigInteger, Boolean, DateTime, Double, Integer
 
-from db.queries.suites import SuiteRow, get_suite
-from db.schema import Curve, Run
-from service.errors import InputError
+from groktime.db.schema import Curve, Run
+from groktime.db.suites import SuiteRow, get_suite
+from groktime.service.errors import InputError
 
 Format = Literal["parquet", "csv"]
 FORMATS: tuple[Format, ...] = ("parquet", "csv")
@@ -46,6 +46,8 @@ CURVES_QUERY = """
 SELECT {columns} FROM suite_runs sr JOIN curve c ON c.run_id = sr.run_id
 WHERE sr.suite_id = {suite} ORDER BY c.run_id, c.epoch
 """
+
+QUOTED = r"CASE WHEN {0}::text ~ '^[-=+@\t\r].' THEN concat(chr(39), {0}) ELSE {0}::text END"
 
 DICTIONARY = """
 SELECT a.attname AS column, format_type(a.atttypid, a.atttypmod) AS type,
@@ -143,7 +145,8 @@ def runs_table(suite_id: int) -> Table:
     columns = [c for c in Run.__table__.columns if c.name not in HIDDEN]
     types = {"inherited": pa.bool_()} | {c.name: _arrow(c.type) for c in columns}
     selected = ", ".join(
-        f"to_json(r.{c.name})" if isinstance(c.type, ARRAY) else f"r.{c.name}" for c in columns
+        f"to_json(r.{c.name}) AS {c.name}" if isinstance(c.type, ARRAY) else f"r.{c.name}"
+        for c in columns
     )
     return Table("runs", RUNS_QUERY.format(columns=selected, suite=int(suite_id)), types)
 
@@ -161,12 +164,20 @@ def write_table(connection: Connection, table: Table, sink: IO[bytes], file_form
     if file_format == "csv":
         header = ",".join(table.types)
         sink.write(header.encode() + b"\n")
-        _copy(connection, table.query, sink)
+        _copy(connection, _harmless(table), sink)
         return
     schema = pa.schema(list(table.types.items()))
     with pq.ParquetWriter(sink, schema, compression="zstd") as writer:
         for batch in batches(connection, table):
             writer.write_batch(batch)
+
+
+def _harmless(table: Table) -> str:
+    """The query with text that a spreadsheet would run as a formula quoted; a lone sign is none."""
+    columns = [
+        QUOTED.format(name) if kind == pa.string() else name for name, kind in table.types.items()
+    ]
+    return f"SELECT {', '.join(columns)} FROM ({table.query}) AS exported"
 
 
 def dictionary(connection: Connection, table: Table) -> list[dict[str, str]]:

@@ -1,7 +1,9 @@
-"""Loading a dump: merged by run key, all or nothing, and the second time nothing.
+"""Loading a dump: validated whole, then merged by run key, all or nothing, the second time nothing.
 
-Runs that are done or failed here stay as they are; runs that are missing or waiting here take
-the dump's results; a run that a worker is training right now is left to that worker.
+A dump is somebody else's word: sizes are bounded before anything is unpacked; names, texts and
+the suite's hash are checked before anything is written. Runs that are done or failed here stay as
+they are; runs that are missing or waiting here take the dump's results; a run that a worker is
+training right now is left to that worker.
 """
 
 from __future__ import annotations
@@ -12,24 +14,55 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, Protocol
 
 import psycopg2
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+)
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
-from db.check import CHECKS
-from db.curve_rows import COLUMNS
-from db.dump_file import CURVE, MANIFEST, RUNS, damage_is_refused, opened
-from db.lasting import first_line
-from db.migrating import known_revisions
-from db.registering import REGISTRATION_LOCK, spec_from_json
-from db.schema import SPEC_COLUMNS, Run
-from service.errors import DumpError, SuiteError
+from groktime.db.curve import COLUMNS
+from groktime.db.dump import CURVE, MANIFEST, RUNS, damage_is_refused, opened
+from groktime.db.maintenance import CHECKS
+from groktime.db.migrate import known_revisions
+from groktime.db.retry import first_line
+from groktime.db.schema import SPEC_COLUMNS, Run
+from groktime.db.suites import REGISTRATION_LOCK, spec_from_json
+from groktime.service.errors import DumpError, SuiteError
+from groktime.service.spec import COUNTS, SUITE_NAME
+
+MAX_RUNS = 1_000_000
+MANIFEST_BYTES = 4 << 20
+RUN_BYTES = 1 << 20  # one line: a spec, three ladders and all attempts
+CURVE_ROW_BYTES = 100  # nine numbers of 4 bytes, with what parquet adds
+CURVE_BYTES = 64 << 20  # the footer of many row groups
+GROUP_BYTES = 1 << 20
+TEXT_LENGTH = 20_000  # a reason, a fingerprint, a rule
+
+DUMPED_STATES = ("pending", "done", "failed", "set_aside")
+
+
+def _plain(words: str) -> str:
+    if len(words) > TEXT_LENGTH:
+        raise ValueError(f"a text of {len(words):,} characters; at most {TEXT_LENGTH:,}")
+    strange = next((c for c in words if not c.isprintable() and c not in "\n\t"), None)
+    if strange is not None:
+        raise ValueError(f"a text with the character U+{ord(strange):04X}, which cannot be printed")
+    return words
+
+
+Words = Annotated[str, AfterValidator(_plain)]
 
 CREATE_LOADING = """
 CREATE TEMP TABLE loading (
@@ -52,16 +85,19 @@ WHERE NOT EXISTS (SELECT FROM runs r WHERE r.key = l.key)
 ORDER BY l.line
 """
 
-# run_id marks the runs whose results are taken: closed in the dump and waiting here.
+# run_id marks the runs whose results are taken: closed in the dump and waiting here. One that the
+# dump only set aside is taken where it came further than here.
 TAKE = """
 UPDATE loading l SET run_id = r.id, attempts_before = r.attempt
 FROM runs r WHERE r.key = l.key AND l.run->>'state' <> 'pending'
-    AND r.state IN ('pending', 'stale')
+    AND r.state IN ('pending', 'stale', 'set_aside')
+    AND (l.run->>'state' <> 'set_aside'
+        OR (l.run->>'last_epoch')::int > greatest(r.last_epoch, r.set_aside_epoch))
 """
 
 LOCK_TAKEN = """
 SELECT count(*) FROM (SELECT FROM runs r JOIN loading l ON l.key = r.key
-    WHERE r.state IN ('pending', 'stale') ORDER BY r.id FOR UPDATE OF r) locked
+    WHERE r.state IN ('pending', 'stale', 'set_aside') ORDER BY r.id FOR UPDATE OF r) locked
 """
 
 UPDATE_RUNS = """
@@ -79,8 +115,8 @@ WHERE l.run_id IS NOT NULL
 """
 
 UPSERT_SUITE = """
-INSERT INTO suites (name, spec, hash, frozen_at, recorded)
-VALUES (:name, CAST(:spec AS jsonb), :hash, CAST(:frozen_at AS timestamptz),
+INSERT INTO suites (name, spec, hash, design, frozen_at, recorded)
+VALUES (:name, CAST(:spec AS jsonb), :hash, :design, CAST(:frozen_at AS timestamptz),
     CAST(:recorded AS jsonb))
 ON CONFLICT (name) DO NOTHING
 """
@@ -117,38 +153,170 @@ class Loaded:
     curve_rows: int
 
 
-def load_dump(engine: Engine, path: Path) -> Loaded:
-    """Merge the dump into the database in one transaction."""
+class SuiteCheck(Protocol):
+    """Refuses a spec that is no suite or a hash that is not its own; False: it cannot be told."""
+
+    def __call__(
+        self, name: str, spec: Any, digest: str, own: set[str], inherited: set[str]
+    ) -> bool: ...
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Recorded(_Strict):
+    """When, where and with what a recording was made, as its maker says."""
+
+    dumped_at: AwareDatetime
+    trained_from: AwareDatetime | None
+    trained_until: AwareDatetime | None
+    devices: list[Words] = Field(max_length=10_000)
+    engines: list[Words] = Field(max_length=100)
+    fingerprints: list[Words] = Field(max_length=10_000)
+    versions: dict[Words, Words] = Field(max_length=1_000)
+    git_commit: Words | None
+    thinning: Words | None
+    frozen: Literal["claimed by the dump"] | None = None
+
+
+class DumpedSuite(_Strict):
+    """The suite that a dump carries; its spec is checked by whoever knows suites."""
+
+    name: Annotated[str, Field(pattern=SUITE_NAME)]
+    spec: dict[str, Any]
+    hash: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    design: Literal["grid", "locate"] = "grid"
+
+
+class Manifest(_Strict):
+    """What a dump says of itself."""
+
+    format: Literal[1]
+    schema_revision: Words = Field(alias="schema")
+    spec_version: int
+    suite: DumpedSuite
+    frozen_at: AwareDatetime | None
+    recorded: dict[str, Any]
+    runs: int = Field(ge=0, le=MAX_RUNS, strict=True)
+    closed: int = Field(ge=0, le=MAX_RUNS, strict=True)
+    curve_rows: int = Field(ge=0, strict=True)
+
+
+def load_dump(engine: Engine, path: Path, check_suite: SuiteCheck) -> Loaded:
+    """Merge the dump into the database in one transaction; nothing is written if it is refused."""
     with opened(path) as archive, damage_is_refused(path):
         manifest = _manifest(archive, path)
+        frozen = _validate(archive, manifest, path, check_suite)
         try:
             with engine.begin() as connection:
-                return _merge(connection, archive, manifest, path)
+                return _merge(connection, archive, manifest, frozen, path)
         except (DBAPIError, psycopg2.Error) as error:  # COPY's errors come from the driver
             said = first_line(error.orig if isinstance(error, DBAPIError) else error)
             raise DumpError(f"{path} was not loaded, nothing was changed: {said}") from error
 
 
-def _manifest(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
-    manifest = json.loads(archive.read(MANIFEST))
-    if manifest["schema"] not in known_revisions():
+def _manifest(archive: zipfile.ZipFile, path: Path) -> Manifest:
+    """What the dump says of itself, read only if it is of a manifest's size."""
+    if sorted(archive.namelist()) != sorted((MANIFEST, RUNS, CURVE)):
+        raise DumpError(f"{path} does not hold exactly {MANIFEST}, {RUNS} and {CURVE}")
+    _bounded(archive, MANIFEST, MANIFEST_BYTES, path)
+    document = json.loads(archive.read(MANIFEST))
+    revision = document["schema"] if isinstance(document, dict) else None
+    if revision not in known_revisions():
         raise DumpError(
-            f"{path} was written from schema {manifest['schema']}, which this groktime does not "
+            f"{path} was written from schema {str(revision)[:40]!r}, which this groktime does not "
             "know: install the groktime that wrote it, or a later one"
         )
-    found: dict[str, Any] = manifest
-    return found
+    try:
+        manifest = Manifest.model_validate(document)
+        Recorded.model_validate(manifest.recorded)
+    except ValidationError as problem:
+        first = problem.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise DumpError(f"{path}: {MANIFEST}: {where}: {first['msg']}") from None
+    _bounded(archive, RUNS, manifest.runs * RUN_BYTES, path)
+    _bounded(archive, CURVE, manifest.curve_rows * CURVE_ROW_BYTES + CURVE_BYTES, path)
+    return manifest
+
+
+def _bounded(archive: zipfile.ZipFile, name: str, limit: int, path: Path) -> None:
+    """Refuse a part that would unpack to more than it can rightly need."""
+    size = archive.getinfo(name).file_size
+    if size > limit:
+        raise DumpError(f"{path}: {name} would unpack to {size:,} bytes; at most {limit:,}")
+
+
+def _validate(
+    archive: zipfile.ZipFile, manifest: Manifest, path: Path, check_suite: SuiteCheck
+) -> bool:
+    """Look at every part before anything is written; True: the suite's frozen_at is believed."""
+    own: set[str] = set()
+    inherited: set[str] = set()
+    epochs = closed = 0
+    for document in _documents(archive):
+        run = document["run"]
+        key = run["key"]
+        if key in own or key in inherited:
+            raise DumpError(f"{path}: run {key} is there twice")
+        (inherited if document["inherited"] else own).add(key)
+        closed += run["state"] != "pending"
+        epochs += run.get("last_epoch", 0)
+    if len(own) + len(inherited) != manifest.runs:
+        raise DumpError(f"{path} holds {len(own) + len(inherited)} runs, but says {manifest.runs}")
+    if closed != manifest.closed:
+        raise DumpError(f"{path} holds {closed} closed runs, but says {manifest.closed}")
+    if manifest.curve_rows > epochs:
+        raise DumpError(f"{path} has more epochs ({manifest.curve_rows}) than its runs ({epochs})")
+    _validate_curve(archive, manifest, path)
+    suite = manifest.suite
+    try:
+        known = check_suite(suite.name, suite.spec, suite.hash, own, inherited)
+    except SuiteError as refusal:
+        raise DumpError(f"{path}: {refusal}") from None
+    return known and manifest.frozen_at is not None
+
+
+def _validate_curve(archive: zipfile.ZipFile, manifest: Manifest, path: Path) -> None:
+    """Its columns, types and sizes, from the footer alone."""
+    with archive.open(CURVE) as source:
+        file = pq.ParquetFile(
+            source, thrift_string_size_limit=CURVE_BYTES, thrift_container_size_limit=1_000_000
+        )
+        found = {field.name: field.type for field in file.schema_arrow}
+        wanted = {"line": pa.int32(), "epoch": pa.int32()} | {
+            name: pa.int32() if name in COUNTS else pa.float32() for name in COLUMNS
+        }
+        if found != wanted:
+            wrong = sorted(n for n in {*found, *wanted} if found.get(n) != wanted.get(n))
+            raise DumpError(
+                f"{path}: {CURVE}: columns missing, unknown or of another type: {wrong}"
+            )
+        footer = file.metadata
+        if footer.num_rows != manifest.curve_rows:
+            raise DumpError(
+                f"{path} holds {footer.num_rows} epochs, but says {manifest.curve_rows}"
+            )
+        for index in range(footer.num_row_groups):
+            group = footer.row_group(index)
+            if group.total_byte_size > group.num_rows * CURVE_ROW_BYTES + GROUP_BYTES:
+                raise DumpError(
+                    f"{path}: {CURVE}: {group.num_rows} rows would unpack to "
+                    f"{group.total_byte_size:,} bytes"
+                )
 
 
 def _merge(
-    connection: Connection, archive: zipfile.ZipFile, manifest: dict[str, Any], path: Path
+    connection: Connection,
+    archive: zipfile.ZipFile,
+    manifest: Manifest,
+    frozen: bool,
+    path: Path,
 ) -> Loaded:
     connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": REGISTRATION_LOCK})
-    suite_id = _suite(connection, manifest)
+    suite_id = _suite(connection, manifest, frozen)
     connection.execute(text(CREATE_LOADING))
     lines = _copy_runs(connection, archive)
-    if lines != manifest["runs"]:
-        raise DumpError(f"{path} holds {lines} runs, but says {manifest['runs']}")
     created = _insert_runs(connection)
     connection.execute(text(LOCK_TAKEN))
     taken = connection.execute(text(TAKE)).rowcount
@@ -166,27 +334,31 @@ def _merge(
     linked = connection.execute(text(LINK), {"suite": suite_id}).rowcount
     if linked or taken:
         _raise_revisions(connection, suite_id)
-    return Loaded(manifest["suite"]["name"], created, taken, lines - taken, rows)
+    return Loaded(manifest.suite.name, created, taken, lines - taken, rows)
 
 
-def _suite(connection: Connection, manifest: dict[str, Any]) -> int:
-    suite = manifest["suite"]
+def _suite(connection: Connection, manifest: Manifest, frozen: bool) -> int:
+    suite = manifest.suite
+    # What only the file says stays marked so; a suite that was frozen here keeps its own time.
+    made = {name: value for name, value in manifest.recorded.items() if name != "frozen"}
+    recorded = made | {"frozen": "claimed by the dump"} if frozen else made
     connection.execute(
         text(UPSERT_SUITE),
         {
-            "name": suite["name"],
-            "spec": json.dumps(suite["spec"]),
-            "hash": suite["hash"],
-            "frozen_at": manifest["frozen_at"],
-            "recorded": json.dumps(manifest["recorded"]),
+            "name": suite.name,
+            "spec": json.dumps(suite.spec),
+            "hash": suite.hash,
+            "design": suite.design,
+            "frozen_at": manifest.frozen_at if frozen else None,
+            "recorded": json.dumps(recorded),
         },
     )
     row = connection.execute(
-        text("SELECT id, hash FROM suites WHERE name = :name"), {"name": suite["name"]}
+        text("SELECT id, hash FROM suites WHERE name = :name"), {"name": suite.name}
     ).one()
-    if row.hash != suite["hash"]:
+    if row.hash != suite.hash:
         raise SuiteError(
-            f"suite {suite['name']} here has hash {row.hash[:12]}, the dump's {suite['hash'][:12]}:"
+            f"suite {suite.name} here has hash {row.hash[:12]}, the dump's {suite.hash[:12]}:"
             " they are different suites of one name; load it into another database"
         )
     found: int = row.id
@@ -196,14 +368,38 @@ def _suite(connection: Connection, manifest: dict[str, Any]) -> int:
 def _documents(archive: zipfile.ZipFile) -> Iterator[dict[str, Any]]:
     """Runs of the dump; each spec must be one that this code knows and have the key it claims."""
     with archive.open(RUNS) as source:
-        for line in source:
+        while line := source.readline(RUN_BYTES + 1):
+            if len(line) > RUN_BYTES:
+                raise ValueError(f"a run is larger than {RUN_BYTES:,} bytes")
             document = json.loads(line)
-            run = document["run"]
+            run, attempts = document["run"], document["attempts"]
+            if run["state"] not in DUMPED_STATES:
+                raise ValueError(f"state: {run['state']!r} is not one of {DUMPED_STATES}")
             spec = spec_from_json(run["spec"])
             if spec.key != run["key"]:
-                raise ValueError(f"run {run['key']} does not have the key of its spec")
+                raise ValueError(f"run {str(run['key'])[:64]!r} does not have the key of its spec")
+            if not isinstance(attempts, list) or not isinstance(document["inherited"], bool):
+                raise ValueError(f"run {spec.key}: attempts or inherited is of another type")
+            _refuse_strange_text({n: v for n, v in run.items() if n != "spec"}, spec.key)
+            _refuse_strange_text(attempts, spec.key)
             run.update(spec.columns())
             yield document
+
+
+def _refuse_strange_text(value: Any, key: str) -> None:
+    """Control characters, direction overrides and endless texts have no place in a result."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            _refuse_strange_text(name, key)
+            _refuse_strange_text(inner, key)
+    elif isinstance(value, list):
+        for inner in value:
+            _refuse_strange_text(inner, key)
+    elif isinstance(value, str):
+        try:
+            _plain(value)
+        except ValueError as problem:
+            raise ValueError(f"run {key}: {problem}") from None
 
 
 def _copy_runs(connection: Connection, archive: zipfile.ZipFile) -> int:

@@ -11,20 +11,30 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Engine
 
-from db.claims import Claim, renew
-from db.closing import Outcome, summarise
-from db.curve_rows import COLUMNS, METRICS
-from db.flushing import Fenced, Part, outcome, write
-from db.lasting import LastingConnection, first_line
-from db.recording import Recording
-from service.errors import DatabaseError
+from groktime.db.claims import Claim, renew
+from groktime.db.curve import COLUMNS, METRICS, RunProgress, absent_columns, encode
+from groktime.db.flush import (
+    SET_ASIDE_FREE,
+    Closing,
+    Fenced,
+    Outcome,
+    Part,
+    outcome,
+    summarise,
+    write,
+)
+from groktime.db.retry import RetryingConnection, first_line
+from groktime.db.suites import RAISE_REVISIONS, spec_from_json
+from groktime.service.errors import DatabaseError
+from groktime.service.spec import COUNTS
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +43,132 @@ FLUSH_SECONDS = 1.0
 BUFFER_ROWS = 500_000  # 14 MB
 GIVE_UP_SECONDS = 600.0
 PROGRESS_SECONDS = 1.0
+
+
+READ_CURVE = f"""
+SELECT epoch, {", ".join(COLUMNS)} FROM curve
+WHERE run_id = %(run)s AND epoch <= %(last)s ORDER BY epoch
+"""
+
+
+LOCK_UNFINISHED = """
+SELECT r.id, r.spec, r.attempt, r.last_epoch, r.set_aside_epoch, a.device, a.engine, a.fingerprint
+FROM runs r LEFT JOIN attempts a ON a.run_id = r.id AND a.attempt = r.attempt
+WHERE r.id = ANY(%(ids)s) AND r.state IN ('pending', 'stale')
+    AND coalesce(r.set_aside_epoch, r.last_epoch) > 0
+ORDER BY r.id FOR UPDATE OF r
+"""
+
+RESTORE_SET_ASIDE = """
+UPDATE runs SET state = 'set_aside', last_epoch = set_aside_epoch, closed_at = clock_timestamp()
+WHERE id = %(run)s
+"""
+
+
+class Recording:
+    """The state of one run in a recorder."""
+
+    def __init__(self, claim: Claim) -> None:
+        self.claim = claim
+        self.progress = RunProgress(claim.spec)
+        self.received = claim.resume_epoch  # last epoch given by training
+        self.written = claim.resume_epoch  # last epoch in the database
+        self.buffer: list[tuple[int, NDArray[Any]]] = []
+        self.closing: Closing | None = None
+        self.fenced = False
+        self.closed = False
+        self._absent = absent_columns(claim.spec)
+
+    @property
+    def open(self) -> bool:
+        """Whether this attempt may still write."""
+        return not (self.fenced or self.closed)
+
+    def take(self) -> tuple[int, Part | None]:
+        """Number of rows taken out of the buffer, and what is to be written of them."""
+        buffer, self.buffer = self.buffer, []
+        taken = sum(len(rows) for _, rows in buffer)
+        if not self.open or not (buffer or self.closing):
+            return taken, None
+        claim = self.claim
+        rows = [encode(claim.run_id, first, rows, self._absent) for first, rows in buffer]
+        reached = self.written + taken
+        return taken, Part(claim.run_id, claim.attempt, self.written, reached, rows, self.closing)
+
+    def settle(self, part: Part) -> None:
+        """The part is durable, unless the run turned out to be another's."""
+        if not self.fenced:
+            self.written = part.reached
+            self.closed = part.closing is not None
+
+    def reread(self, connection: Any) -> None:
+        """Bring a resumed run's progress up to its resume epoch, from what is recorded."""
+        claim = self.claim
+        with connection.cursor() as cursor:
+            self.progress = read_progress(cursor, claim)
+        connection.rollback()
+
+
+@dataclass(frozen=True)
+class _SetAside:
+    """The outcome of a run that nobody holds; its last attempt made it."""
+
+    epochs: int
+    device: str
+    engine: str
+    fingerprint: str
+    state: Literal["set_aside"] = "set_aside"
+    reason: None = None
+    stopped_by: str = "set_aside"
+    seconds: float = 0.0
+
+
+def set_aside_runs(engine: Engine, run_ids: Sequence[int]) -> list[int]:
+    """Censor runs that nobody holds at their last epoch; returns the ids of those it could.
+
+    Left out are runs without any epoch. One that came less far than when it was set aside before
+    is as it was then.
+    """
+    driver: Any = engine.raw_connection()
+    try:
+        connection = driver.driver_connection
+        with connection.cursor() as cursor:
+            cursor.execute(LOCK_UNFINISHED, {"ids": list(run_ids)})
+            found = cursor.fetchall()
+            for run_id, spec, attempt, last_epoch, aside, *made in found:
+                claim = Claim(run_id, attempt, spec_from_json(spec), last_epoch)
+                device, trainer, fingerprint = (word or "unknown" for word in made)
+                if aside is not None and last_epoch < aside:
+                    cursor.execute(RESTORE_SET_ASIDE, {"run": run_id})
+                    continue
+                progress = read_progress(cursor, claim)
+                ended = _SetAside(last_epoch, device, trainer, fingerprint)
+                cursor.execute(SET_ASIDE_FREE, summarise(claim, progress, ended).summary)
+            ids = [row[0] for row in found]
+            if ids:
+                cursor.execute(RAISE_REVISIONS, {"runs": ids})
+        connection.commit()
+    finally:
+        driver.close()
+    return ids
+
+
+def read_progress(cursor: Any, claim: Claim) -> RunProgress:
+    """A run's progress up to the claim's resume epoch, from its curve."""
+    cursor.execute(READ_CURVE, {"run": claim.run_id, "last": claim.resume_epoch})
+    rows = cursor.fetchall()
+    if [row[0] for row in rows] != list(range(1, claim.resume_epoch + 1)):
+        raise DatabaseError(
+            f"run {claim.run_id} cannot resume from epoch {claim.resume_epoch}: its curve has "
+            f"{len(rows)} rows up to there; see `groktime db check`"
+        )
+    missing = tuple(-1 if name in COUNTS else np.nan for name in COLUMNS)
+    filled = [
+        tuple(m if v is None else v for v, m in zip(row[1:], missing, strict=True)) for row in rows
+    ]
+    progress = RunProgress(claim.spec)
+    progress.add(1, np.array(filled, dtype=METRICS))
+    return progress
 
 
 class Recorder:
@@ -64,7 +200,7 @@ class Recorder:
         self._error: BaseException | None = None
         self._progress_at = 0.0
         self._renewed_at = time.monotonic()  # when all leases were last extended
-        self._database = LastingConnection(engine, give_up_seconds, self._pause)
+        self._database = RetryingConnection(engine, give_up_seconds, self._pause)
         for run in self._runs:
             if run.claim.resume_epoch:
                 self._database.persist(run.reread)
@@ -106,7 +242,7 @@ class Recorder:
     def finish(self, run: int, outcome: Outcome) -> None:
         """Close the run: its summary is durable, with its last rows, when this returns.
 
-        A run that was taken over meanwhile is left to its new owner (see `fenced`).
+        A run that was taken over meanwhile is left to its new owner (see `owns`).
         """
         recording = self._runs[run]
         with self._changed:
@@ -123,11 +259,6 @@ class Recorder:
     def owns(self, run: int) -> bool:
         """Whether no other attempt is known to have taken the run over."""
         return not self._runs[run].fenced
-
-    @property
-    def fenced(self) -> set[int]:
-        """Positions of runs that another attempt has taken over."""
-        return {index for index, run in enumerate(self._runs) if run.fenced}
 
     def close(self) -> None:
         """Flush and stop writing; runs not finished keep their lease until it ends."""

@@ -20,8 +20,9 @@ from sqlalchemy.dialects.postgresql import ARRAY, JSONB, REAL
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from sqlalchemy.types import BigInteger, Double, Integer
 
-RUN_STATES = ("pending", "running", "stale", "done", "failed")
-ATTEMPT_STATES = ("running", "done", "failed", "stale", "released")
+RUN_STATES = ("pending", "running", "stale", "done", "failed", "set_aside")
+ATTEMPT_STATES = ("running", "done", "failed", "stale", "released", "set_aside")
+DESIGNS = ("grid", "locate")
 SWEEP_STATES = ("submitted", "running", "done", "failed", "stopped")
 
 LADDER_COMMENT = (
@@ -62,6 +63,7 @@ class Suite(Table):
     __table_args__ = (
         CheckConstraint("revision >= 0", name="revision"),
         CheckConstraint("name <> ''", name="name"),
+        CheckConstraint(one_of("design", DESIGNS), name="design"),
         {"comment": "Suites of runs, as written by a researcher"},
     )
 
@@ -69,6 +71,10 @@ class Suite(Table):
     name: Mapped[str] = mapped_column(unique=True, comment="name the suite is asked by")
     spec: Mapped[dict[str, Any]] = mapped_column(comment="the suite file, validated, as JSON")
     hash: Mapped[str] = mapped_column(comment="sha256 of the canonical JSON of spec")
+    design: Mapped[str] = mapped_column(
+        server_default=text("'grid'"),
+        comment="grid: every run is wanted whole; locate: runs set aside count as closed",
+    )
     revision: Mapped[int] = mapped_column(
         server_default=text("0"),
         comment="raised whenever a run of the suite closes or its runs change; caches key on it",
@@ -103,7 +109,16 @@ class Run(Table):
             " AND (state = 'running') = (owner IS NOT NULL)",
             name="lease",
         ),
-        CheckConstraint("(state IN ('done', 'failed')) = (closed_at IS NOT NULL)", name="closed"),
+        CheckConstraint(
+            "(state IN ('done', 'failed', 'set_aside')) = (closed_at IS NOT NULL)", name="closed"
+        ),
+        # A run set aside is censored there; reopened it keeps that until it has come further.
+        CheckConstraint(
+            "CASE state WHEN 'set_aside' THEN coalesce(set_aside_epoch = last_epoch, false)"
+            " WHEN 'done' THEN set_aside_epoch IS NULL WHEN 'failed' THEN set_aside_epoch IS NULL"
+            " ELSE true END",
+            name="set_aside",
+        ),
         CheckConstraint("(state = 'failed') = (reason IS NOT NULL)", name="reason"),
         # A closed run has a passage (or NULL) for each of the ladder's 59 thresholds.
         CheckConstraint(
@@ -165,7 +180,8 @@ class Run(Table):
     seed: Mapped[int] = mapped_column(BigInteger, comment="seed of all random streams")
     # Who works on it.
     state: Mapped[str] = mapped_column(
-        server_default=text("'pending'"), comment="pending, running, stale, done or failed"
+        server_default=text("'pending'"),
+        comment="pending, running, stale, done, failed or set_aside",
     )
     attempt: Mapped[int] = mapped_column(
         server_default=text("0"), comment="times claimed; the fence of all writes"
@@ -176,6 +192,9 @@ class Run(Table):
     )
     last_epoch: Mapped[int] = mapped_column(
         server_default=text("0"), comment="epochs recorded; where a closed run is censored"
+    )
+    set_aside_epoch: Mapped[int | None] = mapped_column(
+        comment="the summary is that of this epoch, where the run was set aside; NULL: it was not"
     )
     thinned: Mapped[bool] = mapped_column(
         server_default=text("false"),
@@ -208,7 +227,7 @@ class Run(Table):
         REAL, comment="M_T of the last epoch in bits (capacity runs)"
     )
     stopped_by: Mapped[str | None] = mapped_column(
-        comment="threshold, patience, cap, fixed or diverged"
+        comment="threshold, patience, cap, fixed, diverged or set_aside"
     )
     reason: Mapped[str | None] = mapped_column(comment="why the run failed, such as diverged")
     seconds: Mapped[float | None] = mapped_column(comment="training time of the closing attempt")
@@ -220,7 +239,9 @@ class Run(Table):
     created_at: Mapped[datetime] = mapped_column(
         server_default=func.now(), comment="when the run was first asked for"
     )
-    closed_at: Mapped[datetime | None] = mapped_column(comment="when the run was done or failed")
+    closed_at: Mapped[datetime | None] = mapped_column(
+        comment="when the run was done, failed or set aside"
+    )
 
 
 class SuiteRun(Table):
@@ -262,7 +283,8 @@ class Attempt(Table):
         server_default=text("0"), comment="epoch of the checkpoint it went on from; 0: the start"
     )
     state: Mapped[str] = mapped_column(
-        server_default=text("'running'"), comment="running, done, failed, stale or released"
+        server_default=text("'running'"),
+        comment="running, done, failed, stale, released or set_aside",
     )
     reason: Mapped[str | None] = mapped_column(comment="why it failed")
     device: Mapped[str | None] = mapped_column(comment="device it trained on")

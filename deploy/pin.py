@@ -1,41 +1,28 @@
-"""Write deploy/constraints.txt: the run-time packages at the versions of this environment."""
+"""Write constraints.txt: every package of this environment, `.[dev]`, at its version."""
 
 from __future__ import annotations
 
-from importlib.metadata import distribution
+from importlib.metadata import distributions
 from pathlib import Path
 
-from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-HEADER = "# The versions that were tested; images install these. Written by deploy/pin.py\n"
-TARGET = Path(__file__).parent / "constraints.txt"
+TARGET = Path(__file__).resolve().parent.parent / "constraints.txt"
+HEADER = """\
+# The versions that were tested; scripts/setup and the image install these. For newer ones run
+# scripts/setup --newest, then the tests, then .venv/bin/python deploy/pin.py, which writes this.
+"""
+LEFT_OUT = ("groktime", "pip")
 
 
-def closure(start: Requirement) -> dict[str, str]:
-    """Version by name of the package and everything it needs, extras included."""
-    versions: dict[str, str] = {}
-    waiting, seen = [start], set()
-    while waiting:
-        wanted = waiting.pop()
-        key = canonicalize_name(wanted.name)
-        if (key, frozenset(wanted.extras)) in seen:
-            continue
-        seen.add((key, frozenset(wanted.extras)))
-        package = distribution(wanted.name)
-        # A local version (+cpu) says which build this is; an image may want another one.
-        versions[key] = Version(package.version).public
-        for needed in map(Requirement, package.requires or []):
-            chosen = wanted.extras or {""}
-            if needed.marker is None or any(needed.marker.evaluate({"extra": e}) for e in chosen):
-                waiting.append(needed)
-    return versions
+def installed() -> dict[str, str]:
+    """Version by name of all packages here. A local version (+cpu) says which build this is, and
+    another machine may want another one."""
+    found = {canonicalize_name(d.metadata["Name"]): d.version for d in distributions()}
+    return {name: Version(found[name]).public for name in sorted(found) if name not in LEFT_OUT}
 
 
 if __name__ == "__main__":
-    versions = closure(Requirement("groktime[gpu]"))
-    del versions["groktime"]
-    versions["setuptools"] = distribution("setuptools").version
-    lines = (f"{name}=={version}\n" for name, version in sorted(versions.items()))
+    lines = (f"{name}=={version}\n" for name, version in installed().items())
     TARGET.write_text(HEADER + "".join(lines))

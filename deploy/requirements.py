@@ -5,7 +5,8 @@ import tomllib
 
 with open("pyproject.toml", "rb") as handle:
     project = tomllib.load(handle)["project"]
-wanted = list(project["dependencies"])
-if sys.argv[1] == "cuda":
-    wanted += project["optional-dependencies"]["gpu"]
+extras = ["aws", "gpu"] if sys.argv[1] == "cuda" else ["aws"]
+wanted = [*project["dependencies"]]
+for extra in extras:
+    wanted += project["optional-dependencies"][extra]
 sys.stdout.write("\n".join(wanted) + "\n")

@@ -3,80 +3,173 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
-from pydantic import ValidationError
+from typer.core import TyperCommand, TyperGroup
 
-from service.errors import GroktimeError
-from service.logs import configure_logging, redact
-from service.settings import get_settings
+from groktime.service.errors import GroktimeError
+from groktime.service.logs import configure_logging, redact
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 
+
+class Place(NamedTuple):
+    """Where a command is written, and the line that `groktime --help` says about it."""
+
+    module: str
+    name: str
+    help: str
+
+
+# In the order a user meets them. A module is imported when its command is used.
+COMMANDS = {
+    "demo": Place(
+        "demo", "demo", "Train the demo suite on this machine, then serve API and dashboard."
+    ),
+    "sweep": Place(
+        "sweep", "sweep", "Train what is missing of a suite, through Ray Tune, into the database."
+    ),
+    "submit": Place("sweep", "submit", "Submit a sweep as a Ray job and follow its log."),
+    "locate": Place(
+        "locate",
+        "locate",
+        "Choose and train runs until the crossing and the onset of one cell are placed.",
+    ),
+    "status": Place(
+        "sweep",
+        "status",
+        "Cells × seeds of a suite: done, running, stale, failed, censored; speed and time left.",
+    ),
+    "train": Place("train", "train", "Train one run here and print its first passages."),
+    "serve": Place("serve", "serve", "Answer questions over HTTP and show the dashboard."),
+    "export": Place(
+        "export",
+        "export",
+        "Write runs (and curves) with a data dictionary: exact, unsampled, streamed.",
+    ),
+    "report": Place(
+        "report",
+        "report",
+        "Write Markdown, one HTML page, LaTeX tables, exact numbers (JSON) and all figures.",
+    ),
+    "verify": Place(
+        "verify",
+        "verify",
+        "Check this machine against recorded runs; exit 1 when a number is outside its tolerance.",
+    ),
+    "forecast": Place(
+        "forecast",
+        "app",
+        "Predict crossings and onsets of primes before their runs exist, and score it later.",
+    ),
+    "suite": Place("suite", "app", "List, check, show, freeze and delete suites."),
+    "db": Place("db", "app", "Start, migrate, move, check and prune the results database."),
+}
+
+
+class LazyCommands(TyperGroup):
+    """Imports a command when it is used; the list of all needs none of them."""
+
+    _listing = False
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self.commands = {
+            name: TyperCommand(name, help=place.help) for name, place in COMMANDS.items()
+        }
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if self._listing or cmd_name not in COMMANDS:
+            return self.commands.get(cmd_name)
+        return load(cmd_name, COMMANDS[cmd_name])
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        self._listing = True
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self._listing = False
+
+
+def load(name: str, place: Place) -> Any:
+    """The command itself, or the group of commands."""
+    found = getattr(import_module(f"groktime.service.commands.{place.module}"), place.name)
+    holder = typer.Typer(**STYLE)
+    holder.callback()(lambda: None)  # makes it a group, whatever it holds
+    if isinstance(found, typer.Typer):
+        holder.add_typer(found, name=name)
+    else:
+        holder.command(name)(found)
+    group: Any = typer.main.get_command(holder)
+    return group.commands[name]
+
+
+STYLE: dict[str, Any] = {
+    "add_completion": False,
+    "pretty_exceptions_enable": False,
+    "rich_markup_mode": "markdown",
+}
 app = typer.Typer(
     name="groktime",
+    cls=LazyCommands,
     help="Find out when neural networks grok.\n\n"
     "A suite of tiny transformers is trained through Ray Tune, every epoch goes to Postgres, "
     "and the API and dashboard answer where memorisation and generalisation cross.",
     epilog="Start with: groktime demo",
     no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
+    **{**STYLE, "add_completion": True},
 )
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"groktime {version('groktime')}")
+        raise typer.Exit
 
 
 @app.callback()
 def _configure(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
 ) -> None:
+    from groktime.service.settings import get_settings
+
     settings = get_settings()
     configure_logging("debug" if verbose else settings.log_level, settings.log_format)
-
-
-def _mount() -> None:
-    """Put every room's commands on the app, in the order a user meets them."""
-    from service.commands import (
-        db,
-        demo,
-        export,
-        forecast,
-        report,
-        serve,
-        suite,
-        sweep,
-        train,
-        verify,
-    )
-
-    app.command()(demo.demo)
-    app.command()(sweep.sweep)
-    app.command()(sweep.submit)
-    app.command()(sweep.status)
-    app.command()(train.train)
-    app.command()(serve.serve)
-    app.command()(export.export)
-    app.command()(report.report)
-    app.command()(verify.verify)
-    app.add_typer(forecast.app, name="forecast")
-    app.add_typer(suite.app, name="suite")
-    app.add_typer(db.app, name="db")
 
 
 def _settings_message(error: ValidationError) -> str:
     """`GROKTIME_PORT: Input should be less than or equal to 65535 (got '99999')`."""
     first = error.errors(include_url=False)[0]
+    if not first["loc"]:
+        return str(first["msg"]).removeprefix("Value error, ")
     name = "GROKTIME_" + "_".join(str(part) for part in first["loc"]).upper()
     return f"{name}: {first['msg']} (got {first['input']!r})"
 
 
 def main() -> None:
     """Run the command; errors made for users end with exit code 2 and one line."""
-    _mount()
     try:
         app()
-    except ValidationError as error:
-        if error.title != "Settings":
+    except ValueError as error:
+        from pydantic import ValidationError
+
+        if not isinstance(error, ValidationError) or error.title != "Settings":
             raise
         _fail(_settings_message(error), EXIT_USAGE)
     except GroktimeError as error:

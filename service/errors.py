@@ -4,7 +4,7 @@ GroktimeError
 ├── InputError            a value given by the user is not accepted
 │   ├── SuiteError        a suite file or name is wrong
 │   └── AnalysisError     a question the data cannot be asked as put
-│       └── Refusal       names parameter, value and what is accepted (service.answers.refusals)
+│       └── QuestionError names parameter, value and what is accepted (service.answers.question)
 │           ├── Unknown   what was named does not exist
 │           ├── Ambiguous several settings match; lists the values to choose from
 │           └── NotEnough the runs this needs have not been trained yet

@@ -28,7 +28,7 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 
 
 class TextFormatter(logging.Formatter):
-    """`12:30:01 info  db.recorder  message  key=value`."""
+    """`12:30:01 info  groktime.db.recorder  message  key=value`."""
 
     def format(self, record: logging.LogRecord) -> str:
         clock = self.formatTime(record, "%H:%M:%S")
@@ -62,5 +62,4 @@ def configure_logging(level: str = "info", form: str = "text") -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
-    for name in ("service", "workers", "db", "api", "dashboard"):
-        logging.getLogger(name).setLevel(level.upper())
+    logging.getLogger("groktime").setLevel(level.upper())

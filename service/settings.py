@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -31,6 +31,14 @@ class Settings(BaseSettings):
         default=None,
         description="Postgres URL of the owner; unset means the embedded server under home.",
     )
+    database_url_file: Path | None = Field(
+        default=None,
+        description="File that holds the database URL, so that no list of variables shows it.",
+    )
+    require_server: bool = Field(
+        default=False,
+        description="Never use the embedded Postgres; without a URL nothing runs. Set for jobs.",
+    )
     writer_url: SecretStr | None = Field(
         default=None, description="URL workers write with; default: the owner's."
     )
@@ -52,8 +60,9 @@ class Settings(BaseSettings):
         default="auto", description="auto takes the native engine wherever it can train the run."
     )
     gpu_step: Literal["plain", "graph", "compile"] = Field(
-        default="plain",
-        description="How a GPU is given its steps: one by one, as CUDA graphs, or compiled.",
+        default="graph",
+        description="How a GPU is given its work: each epoch as one CUDA graph, kernel by kernel, "
+        "or compiled.",
     )
     ray_address: str | None = Field(
         default=None, description="Ray cluster to use; unset starts or joins a local one."
@@ -69,6 +78,15 @@ class Settings(BaseSettings):
         default=None, description="Bearer token needed to read; unset: reading is open."
     )
     host: str = Field(default="127.0.0.1", description="Address the API binds to.")
+    allowed_hosts: str = Field(
+        default="",
+        description="Names the API is called by, beside the loopback ones and the address it is "
+        "reached at; `a.example,*.b.example`, or `*` for any.",
+    )
+    trusted_proxies: str = Field(
+        default="",
+        description="Addresses or networks whose X-Forwarded-For names the client; unset: none.",
+    )
     port: int = Field(default=8000, ge=0, le=65535, description="Port of the API.")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="How much the project logs."
@@ -84,6 +102,24 @@ class Settings(BaseSettings):
         if value is not None and not value.is_absolute():
             raise ValueError(f"must be an absolute path, got {str(value)!r}")
         return value
+
+    @model_validator(mode="after")
+    def _database_is_named(self) -> Self:
+        if self.database_url_file is not None and self.database_url is None:
+            try:
+                self.database_url = SecretStr(self.database_url_file.read_text("utf-8").strip())
+            except OSError as problem:
+                raise ValueError(
+                    f"GROKTIME_DATABASE_URL_FILE = {str(self.database_url_file)!r}: "
+                    f"{problem.strerror}"
+                ) from None
+        if self.require_server and self.embedded:
+            raise ValueError(
+                "GROKTIME_DATABASE_URL is not set here, and this job was submitted by someone "
+                "whose results go to a server: set it on the cluster, or submit with "
+                "--pass-database-url"
+            )
+        return self
 
     @property
     def embedded(self) -> bool:

@@ -1,20 +1,41 @@
-"""A run: everything that can change its result, its key, and what follows from it by arithmetic."""
+"""A run: everything that can change its result, its key, and what follows from it by arithmetic.
+
+Also what every layer must agree on: the metrics of an epoch, the ladder of thresholds, the ways a
+run can end, and the columns that make up a setting.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
+from fractions import Fraction
 from functools import cached_property
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
 
 Kind = Literal["capacity", "speed", "grok"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 Operation = Literal["+", "-", "*", "/"]
+OPERATION_WORDS: dict[str, Operation] = {
+    "addition": "+",
+    "subtraction": "-",
+    "multiplication": "*",
+    "division": "/",
+}
 Split = Literal["random", "sequential", "alternating"]
 Positions = Literal["rope", "none", "learned"]
+StoppedBy = Literal["threshold", "patience", "cap", "fixed", "diverged", "set_aside"]
 
 TOKENS = 4  # every example is [a, operator, b, equals]
 S5_ORDER = 120  # elements of the symmetric group on five letters
@@ -26,6 +47,49 @@ MAX_WIDTH = 8_192
 MAX_DEPTH = 128
 MAX_EPOCHS = 10_000_000
 
+# Names of suites, wherever they come from: files, dumps, requests.
+SUITE_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.\-]{0,99}$"
+
+# One epoch of one run, in the order of the curve table and of the engines' buffers; types as numpy
+# names them. Counts that a run does not record are -1 and reals NaN.
+METRICS: tuple[tuple[str, str], ...] = (
+    ("train_loss", "f4"),  # mean over the epoch's examples, dropout on
+    ("train_correct", "i4"),  # online clock
+    ("train_correct_eval", "i4"),  # eval clock: after the epoch, dropout off
+    ("val_loss", "f4"),  # after the epoch, dropout off
+    ("val_correct", "i4"),
+    ("bits", "f4"),  # M_T of the training set after the epoch, dropout off
+    ("weight_norm", "f4"),  # L2 norm of all parameters after the epoch
+)
+COUNTS: tuple[str, ...] = tuple(name for name, kind in METRICS if kind == "i4")
+
+# Thresholds whose first passages are stored, in thousandths: 50 % to 99 % in steps of 1 %, then to
+# 99.9 % in steps of 0.1 %.
+LADDER: tuple[int, ...] = (*range(500, 990, 10), *range(990, 1000))
+
+
+def needed(threshold: float, n: int) -> int:
+    """Correct answers that reach the threshold on n examples: ceil(τ·n), exactly.
+
+    The decimal that was written is meant, not the binary number nearest to it, so that 0.99 of
+    100 examples is 99 and not 100.
+    """
+    exact = Fraction(repr(float(threshold))) * n
+    return -(-exact.numerator // exact.denominator)
+
+
+def ladder_index(threshold: float) -> int | None:
+    """Position of the threshold in the ladder, counted from 1 as Postgres counts; None if off."""
+    thousandths = Fraction(repr(float(threshold))) * 1000
+    if thousandths.denominator != 1 or thousandths.numerator not in LADDER:
+        return None
+    return LADDER.index(thousandths.numerator) + 1
+
+
+def operation_symbol(value: Any) -> Any:
+    """`addition` → `+` and so on; everything else as it is."""
+    return OPERATION_WORDS.get(value, value) if isinstance(value, str) else value
+
 
 def is_prime(number: int) -> bool:
     """Trial division: the primes of this field are small."""
@@ -36,10 +100,28 @@ def is_prime(number: int) -> bool:
 Real = Annotated[float, AfterValidator(lambda value: value + 0.0)]
 
 
+NamedOperation = Annotated[Operation, BeforeValidator(operation_symbol)]  # `+` or `addition`
+
+
 def _prime(value: int) -> int:
     if not is_prime(value):
         raise ValueError(f"{value} is not a prime")
     return value
+
+
+def later(neutral: Any, **rules: Any) -> Any:
+    """A field that older runs do not have: at its neutral value they are the same experiment.
+
+    The neutral value is the default and is left out of the canonical JSON, so that no recorded
+    run's key changes when the field is added.
+    """
+    return Field(default=neutral, json_schema_extra={"later": True}, **rules)
+
+
+def added_later(field: FieldInfo) -> bool:
+    """Whether the field was made by `later`."""
+    extra = field.json_schema_extra
+    return isinstance(extra, dict) and bool(extra.get("later"))
 
 
 class _Part(BaseModel):
@@ -49,8 +131,14 @@ class _Part(BaseModel):
 
     @cached_property
     def canonical_json(self) -> str:
-        """Sorted keys, no default left out, floats in shortest exact form."""
-        return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        """Sorted keys, floats in shortest exact form; no value left out but neutral later ones."""
+        neutral = {
+            name
+            for name, field in type(self).model_fields.items()
+            if added_later(field) and getattr(self, name) == field.default
+        }
+        content = self.model_dump(mode="json", exclude=neutral)
+        return json.dumps(content, sort_keys=True, separators=(",", ":"))
 
 
 class RandomData(_Part):
@@ -84,8 +172,10 @@ class RandomData(_Part):
 class _TableData(_Part):
     """A full table of pairs (a, b), split into training and validation examples."""
 
-    train_fraction: Real = Field(default=0.5, gt=0, lt=1)
-    split: Split = "random"
+    train_fraction: Real = Field(
+        default=0.5, gt=0, lt=1, description="share of the table that is trained on"
+    )
+    split: Split = Field(default="random", description="which part of the table that is")
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -121,7 +211,7 @@ class _TableData(_Part):
 
 class _ModularTable(_TableData):
     prime: int = Field(ge=2, le=MAX_PRIME)
-    operation: Operation = "/"
+    operation: NamedOperation = "/"
 
     _check_prime = field_validator("prime")(_prime)
 
@@ -168,16 +258,22 @@ Data = Annotated[
 class ModelSpec(_Part):
     """The network: a decoder-only transformer of four tokens, or an MLP on their embeddings."""
 
-    architecture: Literal["transformer", "mlp"] = "transformer"
-    width: int = Field(ge=2, le=MAX_WIDTH)
-    depth: int = Field(default=2, ge=1, le=MAX_DEPTH)
-    heads: int = Field(default=1, ge=1)
-    positions: Positions = "rope"
-    norm: Literal["rms", "layer"] = "rms"
-    ffn: Literal["gated", "plain"] = "gated"
-    released_head_projection: bool = False
-    dropout: Real = Field(default=0.2, ge=0, lt=1)
-    init_scale: Real = Field(default=1.0, gt=0)
+    architecture: Literal["transformer", "mlp"] = Field(
+        default="transformer", description="the network; an MLP has depth 1 and no positions"
+    )
+    width: int = Field(ge=2, le=MAX_WIDTH, description="d, units of the residual stream")
+    depth: int = Field(default=2, ge=1, le=MAX_DEPTH, description="L, blocks")
+    heads: int = Field(default=1, ge=1, description="H, attention heads")
+    positions: Positions = Field(default="rope", description="how the network sees order")
+    norm: Literal["rms", "layer"] = Field(default="rms", description="normalisation")
+    ffn: Literal["gated", "plain"] = Field(default="gated", description="feed-forward layer")
+    released_head_projection: bool = Field(
+        default=False, description="second, biased projection after the heads (released code)"
+    )
+    dropout: Real = Field(
+        default=0.2, ge=0, lt=1, description="probability on the FFN's hidden units"
+    )
+    init_scale: Real = Field(default=1.0, gt=0, description="factor on every initial parameter")
 
     @model_validator(mode="after")
     def _can_exist(self) -> ModelSpec:
@@ -219,12 +315,20 @@ class ModelSpec(_Part):
 class OptimiserSpec(_Part):
     """AdamW on all parameters."""
 
-    lr: Real = Field(default=1e-3, gt=0)
-    beta1: Real = Field(default=0.9, ge=0, lt=1)
-    beta2: Real = Field(default=0.98, ge=0, lt=1)
-    eps: Real = Field(default=1e-8, gt=0)
-    weight_decay: Real = Field(default=1.0, ge=0)
-    batch_size: int = Field(default=512, ge=1, le=100_000_000)
+    lr: Real = Field(default=1e-3, gt=0, description="learning rate")
+    beta1: Real = Field(default=0.9, ge=0, lt=1, description="decay of the first moment")
+    beta2: Real = Field(default=0.98, ge=0, lt=1, description="decay of the second moment")
+    eps: Real = Field(default=1e-8, gt=0, description="added to the root of the second moment")
+    weight_decay: Real = Field(default=1.0, ge=0, description="decoupled weight decay λ")
+    batch_size: int = Field(default=512, ge=1, le=100_000_000, description="examples a step")
+
+
+# What is called a setting: every column of data, model and optimiser but prime and width. Two runs
+# of one cell agree in all of them.
+DATA_COLUMNS = ("task", "operation", "train_fraction", "split")
+MODEL_COLUMNS = tuple(name for name in ModelSpec.model_fields if name != "width")
+OPTIMISER_COLUMNS = tuple(OptimiserSpec.model_fields)
+SETTING_COLUMNS = (*DATA_COLUMNS, *MODEL_COLUMNS, *OPTIMISER_COLUMNS)
 
 
 class ThresholdStop(_Part):

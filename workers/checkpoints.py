@@ -15,7 +15,8 @@ import os
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from service.errors import CheckpointError
-from workers.stack import State
+from groktime.service.errors import CheckpointError
+from groktime.workers.engines import State
 
 _VERSION = b"groktime checkpoint 1\n"
 _HEADER = "header"  # name of the JSON member; no parameter is called so
@@ -131,6 +132,60 @@ class CheckpointStore:
         """Epochs of the files there, newest first."""
         files = self._run_folder(key).glob("*.checkpoint")
         return sorted((int(file.stem) for file in files if file.stem.isdigit()), reverse=True)
+
+
+class CheckpointWriter:
+    """Writes to a store off the training thread, in the order asked; closing waits for all.
+
+    Training hands over copies and goes on. An error of writing is raised at the next call.
+    """
+
+    def __init__(self, store: CheckpointStore) -> None:
+        self._store = store
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
+        self._pending: list[Future[None]] = []
+
+    def save(
+        self,
+        key: str,
+        epoch: int,
+        fingerprint: str,
+        state: State,
+        extra: Mapping[str, Any],
+        wanted: Callable[[], bool],
+    ) -> None:
+        """Save, unless it is no longer wanted when its turn has come."""
+
+        def write() -> None:
+            if wanted():
+                self._store.save(key, epoch, fingerprint, state, extra)
+
+        self._submit(write)
+
+    def delete(self, key: str) -> None:
+        """Forget the run, after what was to be saved of it."""
+        self._submit(lambda: self._store.delete(key))
+
+    @property
+    def busy(self) -> bool:
+        """Whether something handed over is not written yet."""
+        self._raise_errors()
+        return bool(self._pending)
+
+    def close(self) -> None:
+        """Wait until everything is written."""
+        self._thread.shutdown(wait=True)
+        self._raise_errors()
+
+    def _submit(self, work: Callable[[], None]) -> None:
+        self._raise_errors()
+        self._pending.append(self._thread.submit(work))
+
+    def _raise_errors(self) -> None:
+        done = [future for future in self._pending if future.done()]
+        self._pending = [future for future in self._pending if future not in done]
+        for future in done:
+            future.result()
 
 
 def _write_atomically(path: Path, content: bytes) -> None:

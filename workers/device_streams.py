@@ -13,7 +13,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from workers.streams import Purpose
+from groktime.workers.streams import Purpose
 
 _GOLDEN = 0x9E37_79B9_7F4A_7C15
 

@@ -1,4 +1,7 @@
-"""Devices: what was asked for, whether it is there, and how many models fit."""
+"""Devices: what was asked for, whether it is there, and how many models fit.
+
+What a model needs is arithmetic: planning takes neither torch nor a device.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,8 @@ import platform
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from service.errors import ConfigurationError
-from service.spec import RunSpec
-from workers.memory import model_bytes
+from groktime.service.errors import ConfigurationError
+from groktime.service.spec import TOKENS, RunSpec
 
 if TYPE_CHECKING:
     import torch
@@ -17,6 +19,9 @@ ACCEPTED = "auto, cpu, cuda, cuda:N or mps"
 
 # Share of the free memory a stack may take; the rest is for the allocator and other processes.
 _MEMORY_SHARE = 0.6
+
+# What the examples evaluated at once may take of a GPU: the fewer times, the fewer kernels.
+EVALUATION_BYTES = 2**30
 
 
 def resolve_device(name: str) -> torch.device:
@@ -35,10 +40,25 @@ def resolve_device(name: str) -> torch.device:
         if int(index or 0) >= count:
             raise ConfigurationError(
                 f"device = {name!r} is not there: this machine offers {count} CUDA devices"
+                f"{_why_no_cuda() if count == 0 else ''}"
             )
     if kind == "mps" and not torch.backends.mps.is_available():
         raise ConfigurationError("device = 'mps' is not there: no Metal device on this machine")
     return torch.device(name)
+
+
+def _why_no_cuda() -> str:
+    """What torch says of itself or of the driver; an old driver looks like no device otherwise."""
+    import torch
+
+    if torch.version.cuda is None:
+        return f" (torch {torch.__version__} is a build without CUDA)"
+    try:
+        torch.zeros(1, device="cuda")
+    except RuntimeError as error:
+        first = str(error).partition("\n")[0]
+        return f" (torch {torch.__version__}, built for CUDA {torch.version.cuda}, says: {first})"
+    return ""
 
 
 def resolve_name(name: str) -> str:
@@ -55,6 +75,16 @@ def device_name(device: torch.device) -> str:
     if device.type == "mps":
         return f"Metal {platform.machine()}"
     return cpu_name()
+
+
+def device_family(device: torch.device) -> str:
+    """What fingerprints say of a device: a GPU's generation, the model of everything else."""
+    if device.type == "cuda":
+        import torch
+
+        major, minor = torch.cuda.get_device_capability(device)
+        return f"CUDA {major}.{minor}"
+    return device_name(device)
 
 
 def cpu_name() -> str:
@@ -96,7 +126,29 @@ def stack_bytes(device: str = "auto", share: float = 1.0) -> int:
     """
     if device == "cpu":
         return int(_MEMORY_SHARE * free_host_memory())
-    return int(_MEMORY_SHARE * free_memory(resolve_device(device), share))
+    free = free_memory(resolve_device(device), share)
+    return max(0, int(_MEMORY_SHARE * free) - EVALUATION_BYTES)
+
+
+def model_bytes(spec: RunSpec, device: str) -> int:
+    """Memory one model of a stack takes on a device of this kind (cpu, cuda), rounded up.
+
+    Weights, both moments and a gradient; the data; and the activations that the backward pass
+    keeps, which only stacked models hold at the same time: on a CPU one model trains at a time.
+    """
+    persistent = 4 * 4 * spec.params + 8 * 5 * (spec.data.n_train + spec.data.n_val)
+    if device == "cpu":
+        return persistent
+    model, batch = spec.model, min(spec.optimiser.batch_size, spec.data.n_train)
+    per_position = 8 * model.hidden + 16 * model.width
+    activations = batch * (TOKENS * model.depth * per_position + 4 * spec.vocabulary)
+    return persistent + 4 * activations
+
+
+def evaluation_bytes(spec: RunSpec) -> int:
+    """Memory that the evaluation of one example by one model takes on a GPU, rounded up."""
+    model = spec.model
+    return 4 * (TOKENS * (4 * model.hidden + 16 * model.width) + 4 * spec.vocabulary)
 
 
 def max_stack(spec: RunSpec, device: str = "auto", share: float = 1.0) -> int:

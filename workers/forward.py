@@ -21,14 +21,16 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from service.spec import TOKENS, ModelSpec
-from workers.model import rope_table
-from workers.operators import (
+from groktime.service.spec import TOKENS, ModelSpec
+from groktime.workers.model import rope_table
+from groktime.workers.operators import (
     Attention,
     Dropout,
     FeedForward,
     Norm,
     Shared,
+    Tape,
+    Value,
     add,
     add_bias,
     attend,
@@ -47,7 +49,6 @@ from workers.operators import (
     take,
     transpose,
 )
-from workers.tape import Tape, Value
 
 Weights = Mapping[str, Value]
 
@@ -151,6 +152,8 @@ class Transformer:
         self.prefix_rows = prefix.mT[: layout.shared].flatten()  # [f V]
         offsets = torch.arange(layout.shared, device=device)
         self.prefix_offsets = offsets[:, None] * layout.vocabulary
+        later = torch.full((TOKENS, TOKENS), -torch.inf, device=device).triu_(1)
+        self.unseen = later[:, :, None, None, None]
         # Every head turns alike.
         angles = torch.from_numpy(rope_table(head_width)).to(torch.float32)
         self.cos, self.sin = angles.repeat(1, 1, model.heads).to(device)  # [4, d / 2]
@@ -258,7 +261,7 @@ class Transformer:
         return self._add_attended(tape, w, 0, x, attended, masks)
 
     def _attention(self, examples: int) -> Attention:
-        return Attention(examples, self.model.heads, self.scale)
+        return Attention(examples, self.model.heads, self.scale, self.unseen)
 
     def _folded(self, layer: int) -> bool:
         """Whether values hold the output projection: of one head, a sum's is that of its terms.

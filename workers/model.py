@@ -16,8 +16,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from service.spec import TOKENS, ModelSpec, RunSpec
-from workers.streams import Purpose, normals, stream_key, uniforms
+from groktime.service.spec import TOKENS, ModelSpec, RunSpec
+from groktime.workers.streams import Purpose, normals, stream_key, uniforms
 
 NORM_EPS = 1e-5  # added to the mean square (or variance) inside the square root
 ROPE_BASE = 1e6

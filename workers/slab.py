@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,23 +12,23 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from service.spec import TOKENS, RandomData, RunSpec
-from workers.adamw import AdamW
-from workers.device_streams import (
+from groktime.service.spec import TOKENS, OptimiserSpec, RandomData, RunSpec
+from groktime.workers.device_streams import (
     dropout_counters,
     dropout_keep,
     permutations,
     stream_keys,
 )
-from workers.forward import MLP, Layout, Masks, Transformer
-from workers.graphed import StepMode, faster
-from workers.model import FIRST_MOMENT, SECOND_MOMENT, run_parameters
-from workers.stack import METRICS, State
-from workers.streams import Purpose, dropout_scale, dropout_threshold
-from workers.tape import Tape, Value
-from workers.tasks import Dataset
+from groktime.workers.devices import EVALUATION_BYTES, evaluation_bytes
+from groktime.workers.engines import METRICS, State, stack_shape
+from groktime.workers.forward import MLP, Layout, Masks, Transformer
+from groktime.workers.graphed import Epoch, GraphedEpoch, StepMode
+from groktime.workers.model import FIRST_MOMENT, SECOND_MOMENT, run_parameters
+from groktime.workers.operators import Tape, Value, fused
+from groktime.workers.streams import Purpose, dropout_scale, dropout_threshold
+from groktime.workers.tasks import Dataset
 
-_EVALUATION_CHUNK = 1024  # examples; keeps the activations of one model in cache
+_CACHED_CHUNK = 1024  # examples evaluated at once: keeps one model's activations in a CPU's cache
 
 
 def layout_of(spec: RunSpec) -> Layout:
@@ -38,8 +38,59 @@ def layout_of(spec: RunSpec) -> Layout:
     return Layout(spec.vocabulary, constants)
 
 
+class AdamW:
+    """Decoupled weight decay on all parameters; weights and moments are [M, P]."""
+
+    def __init__(self, optimisers: Sequence[OptimiserSpec], device: torch.device) -> None:
+        self.optimisers = optimisers
+
+        def column(values: Sequence[float]) -> Tensor:
+            return torch.tensor(values, dtype=torch.float32, device=device)[:, None]
+
+        self.decay = column([1 - o.lr * o.weight_decay for o in optimisers])
+        self.keep1 = column([o.beta1 for o in optimisers])
+        self.take1 = column([1 - o.beta1 for o in optimisers])
+        self.keep2 = column([o.beta2 for o in optimisers])
+        self.take2 = column([1 - o.beta2 for o in optimisers])
+        self.eps = column([o.eps for o in optimisers])
+
+    def corrections(self, steps: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Bias corrections of steps [..., M] counted from 1: [..., 2, M].
+
+        First lr / (1 − β1ᵗ), then 1 / √(1 − β2ᵗ), in double precision before rounding.
+        """
+        lr, beta1, beta2 = (
+            np.array([getattr(o, name) for o in self.optimisers])
+            for name in ("lr", "beta1", "beta2")
+        )
+        size = lr / (1 - beta1**steps)
+        root = 1 / np.sqrt(1 - beta2**steps)
+        return np.stack([size, root], axis=-2).astype(np.float32)
+
+    def step(
+        self, weights: Tensor, first: Tensor, second: Tensor, gradient: Tensor, correction: Tensor
+    ) -> None:
+        """Update weights and both moments in place; correction is [2, M] of this step."""
+        size, root = correction[0][:, None], correction[1][:, None]
+        weights.mul_(self.decay)
+        if fused(weights):
+            first.lerp_(gradient, self.take1)
+            second.lerp_(gradient * gradient, self.take2)
+            denominator = torch.addcmul(self.eps, second.sqrt(), root)
+            weights.addcdiv_(first * size, denominator, value=-1)
+            return
+        first.mul_(self.keep1).addcmul_(gradient, self.take1)
+        second.mul_(self.keep2).addcmul_(gradient * self.take2, gradient)
+        denominator = second.sqrt().mul_(root).add_(self.eps)
+        weights.sub_(first.div(denominator).mul_(size))
+
+
 class Slab:
-    """M models: flat weights and AdamW moments [M, P], their data and their epochs."""
+    """M models: flat weights and AdamW moments [M, P], their data and their epochs.
+
+    `places` are the models still asked for. One that has left trains on as padding as long as a
+    recorded epoch serves the others.
+    """
 
     def __init__(
         self,
@@ -51,7 +102,8 @@ class Slab:
         device: torch.device,
         step: StepMode = "plain",
     ) -> None:
-        self.specs, self.epochs, self.device = list(specs), list(epochs), device
+        self.members, self.done, self.device = list(specs), list(epochs), device
+        self.places = list(range(len(specs)))
         self.orders = list(orders) if orders is not None else None
         spec = specs[0]
         self.parameters = run_parameters(spec)
@@ -78,15 +130,15 @@ class Slab:
 
     def _configure(self) -> None:
         """What follows from the specs of the models present; run again after compaction."""
-        spec, device = self.specs[0], self.device
-        models = [spec.model for spec in self.specs]
-        self.seeds = np.array([spec.seed for spec in self.specs], dtype=np.uint64)
-        self.optimiser = AdamW([spec.optimiser for spec in self.specs], device)
+        spec, device = self.members[0], self.device
+        models = [spec.model for spec in self.members]
+        self.seeds = np.array([spec.seed for spec in self.members], dtype=np.uint64)
+        self.optimiser = AdamW([spec.optimiser for spec in self.members], device)
         self.leaves = {}
         start = 0
         for parameter in self.parameters:
             flat = self.weights[:, start : start + parameter.size]
-            view = flat.view(len(self.specs), *parameter.shape)
+            view = flat.view(len(self.members), *parameter.shape)
             self.leaves[parameter.name] = view
             start += parameter.size
         self.batch = min(spec.optimiser.batch_size, spec.data.n_train)
@@ -106,8 +158,8 @@ class Slab:
         # Masks of all layers are made at once: those of inner layers' four positions, then the
         # last position of the last layer.
         self.positions = [TOKENS] * (self.layers - 1) + [1]
-        layers = torch.arange(self.layers).repeat_interleave(torch.tensor(self.positions))
-        self.mask_layers = layers.to(device)
+        layers = [layer for layer, count in enumerate(self.positions) for _ in range(count)]
+        self.mask_layers = torch.tensor(layers, device=device)
         positions = [*range(TOKENS)] * (self.layers - 1) + [TOKENS - 1]
 
         def counters(units: int) -> Tensor:
@@ -118,8 +170,18 @@ class Slab:
         self.projection_counters = (
             counters(spec.model.width) if self.dropout and projection else None
         )
-        # Recorded and compiled steps hold on to the tensors they were made with.
-        self._step = faster(self._loss_and_gradient, self._step_mode)
+        self.chunk = _CACHED_CHUNK
+        if device.type != "cpu":
+            all_models = len(self.members) * evaluation_bytes(spec)
+            self.chunk = max(_CACHED_CHUNK, EVALUATION_BYTES // all_models)
+        # Recorded and compiled code holds on to the tensors it was made with.
+        self._step = self._loss_and_gradient
+        if self._step_mode == "compile":
+            self._step = torch.compile(self._loss_and_gradient)
+        self._trained: Epoch = self.epoch
+        if self._step_mode == "graph":
+            state = (self.weights, self.first, self.second)
+            self._trained = GraphedEpoch(self.epoch, state, self.shape)
 
     def _pack(self, states: Sequence[State], prefix: str) -> Tensor:
         """Flat [M, P] of the named arrays of each state."""
@@ -138,48 +200,67 @@ class Slab:
         state: dict[str, NDArray[Any]] = {}
         flats = {"": self.weights, FIRST_MOMENT: self.first, SECOND_MOMENT: self.second}
         for prefix, flat in flats.items():
-            values, start = flat[model].cpu().numpy().copy(), 0
+            values, start = flat[self.places[model]].cpu().numpy().copy(), 0
             for p in self.parameters:
                 state[prefix + p.name] = values[start : start + p.size].reshape(p.shape)
                 start += p.size
         return state
 
     def keep(self, models: Sequence[int]) -> None:
-        """Compact the slab to these models."""
-        if len(models) == len(self.specs):
+        """Only these models go on. The slab is compacted; a recorded one when half have left."""
+        self.places = [self.places[i] for i in models]
+        padded = self._step_mode == "graph" and 2 * len(self.places) > len(self.members)
+        if padded or len(self.places) in (0, len(self.members)):
             return
-        self.specs = [self.specs[i] for i in models]
-        self.epochs = [self.epochs[i] for i in models]
+        self.members = [self.members[i] for i in self.places]
+        self.done = [self.done[i] for i in self.places]
         if self.orders is not None:
-            self.orders = [self.orders[i] for i in models]
-        if not models:
-            return
-        index = torch.tensor(models, device=self.device)
+            self.orders = [self.orders[i] for i in self.places]
+        index = torch.tensor(self.places, device=self.device)
+        self.places = list(range(len(self.members)))
         for name in ("weights", "first", "second", "x_train", "y_train", "x_eval", "y_eval"):
             setattr(self, name, getattr(self, name).index_select(0, index))
         self._configure()
 
+    @property
+    def shape(self) -> Hashable:
+        """What a recorded epoch depends on: the device and the shapes of all tensors."""
+        return (str(self.device), stack_shape(self.members[0]), len(self.members))
+
+    @property
+    def specs(self) -> list[RunSpec]:
+        """The models still asked for."""
+        return [self.members[place] for place in self.places]
+
+    @property
+    def epochs(self) -> list[int]:
+        """How many epochs each of them has trained."""
+        return [self.done[place] for place in self.places]
+
     @torch.inference_mode()
     def advance(self, epochs: int) -> NDArray[Any]:
         """Train for some epochs; the device is read once, at the end."""
-        steps = self.specs[0].steps_per_epoch
-        done = np.array(self.epochs)
+        steps = self.members[0].steps_per_epoch
+        done = np.array(self.done)
         number = done + np.arange(1, epochs + 1)[:, None]  # [K, M], from 1
         of_step = number[:, None] * 0 + np.arange(steps)[:, None]  # [K, S, M]
         step_count = (number[:, None] - 1) * steps + of_step + 1
         corrections = self._send(self.optimiser.corrections(step_count))  # [K, S, 2, M]
-        orders = self._orders(number)
+        shuffle_keys = self._send(stream_keys(self.seeds, Purpose.SHUFFLE, number))  # [K, M]
         by_layer = (number[:, None, None], of_step[:, :, None], np.arange(self.layers)[:, None])
         hidden_keys, projection_keys = (
             self._send(stream_keys(self.seeds, purpose, *by_layer))  # [K, S, L, M]
             for purpose in (Purpose.DROPOUT, Purpose.PROJECTION_DROPOUT)
         )
-        measured = [
-            self._epoch(orders(k), corrections[k], hidden_keys[k], projection_keys[k])
-            for k in range(epochs)
-        ]
-        self.epochs = [epoch + epochs for epoch in self.epochs]
-        return self._read(measured)
+        measured = []
+        for k in range(epochs):
+            keys = corrections[k], hidden_keys[k], projection_keys[k]
+            if self.orders is None:
+                measured.append(self._trained(shuffle_keys[k], *keys))
+            else:
+                measured.append(self._epoch(self._given_orders(number[k]), *keys))
+        self.done = [epoch + epochs for epoch in self.done]
+        return self._read(measured)[self.places]
 
     def _send(self, values: NDArray[Any]) -> Tensor:
         """To the device without waiting for what it is doing."""
@@ -188,18 +269,18 @@ class Slab:
             return tensor.pin_memory().to(self.device, non_blocking=True)
         return tensor.to(self.device)
 
-    def _orders(self, number: NDArray[np.int64]) -> Any:
-        """A function from an epoch of the block to its orders of examples, [M, n]."""
-        if self.orders is not None:
-            given = self.orders
-            return lambda k: self._stacked(
-                [
-                    order[epoch - 1].astype(np.int64)
-                    for order, epoch in zip(given, number[k], strict=True)
-                ]
-            )
-        keys = self._send(stream_keys(self.seeds, Purpose.SHUFFLE, number))
-        return lambda k: permutations(keys[k], self.y_train.shape[1])
+    def _given_orders(self, number: NDArray[np.int64]) -> Tensor:
+        """The replayed orders of examples in these epochs of the models, [M, n]."""
+        assert self.orders is not None
+        pairs = zip(self.orders, number, strict=True)
+        return self._stacked([order[epoch - 1].astype(np.int64) for order, epoch in pairs])
+
+    def epoch(
+        self, shuffle_keys: Tensor, corrections: Tensor, hidden_keys: Tensor, projection: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """One epoch in the order of its shuffle keys [M]."""
+        order = permutations(shuffle_keys, self.y_train.shape[1])
+        return self._epoch(order, corrections, hidden_keys, projection)
 
     def _epoch(
         self, order: Tensor, corrections: Tensor, hidden_keys: Tensor, projection_keys: Tensor
@@ -207,8 +288,8 @@ class Slab:
         """One epoch: reals [M, 4] and counts [M, 3] in the order of METRICS."""
         x = torch.take_along_dim(self.x_train, order[..., None], dim=1)
         y = torch.take_along_dim(self.y_train, order, dim=1)
-        loss = torch.zeros(len(self.specs), dtype=self.wide, device=self.device)
-        correct = torch.zeros(len(self.specs), dtype=torch.int64, device=self.device)
+        loss = torch.zeros(len(self.members), dtype=self.wide, device=self.device)
+        correct = torch.zeros(len(self.members), dtype=torch.int64, device=self.device)
         for step, start in enumerate(range(0, y.shape[1], self.batch)):
             window = slice(start, start + self.batch)
             labels = y[:, window]
@@ -263,25 +344,25 @@ class Slab:
 
     def _measure(self, train_loss: Tensor, train_correct: Tensor) -> tuple[Tensor, Tensor]:
         """Metrics of the epoch just trained; evaluation is without dropout."""
-        losses, hits = self._evaluate()
+        losses, hits = self.evaluate()
         n, vocabulary = self.evaluated_train, self.network.layout.vocabulary
         nothing = torch.full_like(train_loss, math.nan)
         bits = nothing
-        if self.specs[0].records_bits:
+        if self.members[0].records_bits:
             nats = losses[:, :n].sum(dim=1, dtype=self.wide)
             bits = n * math.log2(vocabulary) - nats / math.log(2)
         validated = losses.shape[1] > n
         val_loss = losses[:, n:].mean(dim=1, dtype=self.wide) if validated else nothing
         norm = torch.linalg.vector_norm(self.weights, dim=1, dtype=self.wide)
         unseen = torch.full_like(train_correct, -1)
-        eval_correct = hits[:, :n].sum(dim=1) if self.specs[0].eval_train else unseen
+        eval_correct = hits[:, :n].sum(dim=1) if self.members[0].eval_train else unseen
         val_correct = hits[:, n:].sum(dim=1) if validated else unseen
         return (
             torch.stack([train_loss, val_loss, bits, norm], dim=1),
             torch.stack([train_correct, eval_correct, val_correct], dim=1),
         )
 
-    def _evaluate(self) -> tuple[Tensor, Tensor]:
+    def evaluate(self) -> tuple[Tensor, Tensor]:
         """Loss and correctness of every evaluated example, [M, n]."""
         losses = torch.empty(self.y_eval.shape, device=self.device)
         hits = torch.empty(self.y_eval.shape, dtype=torch.bool, device=self.device)
@@ -289,8 +370,8 @@ class Slab:
             return losses, hits
         tape, w = Tape(recording=False), self._values()
         prepared = self.network.prepare(tape, w, share=True, dropout=False)
-        for start in range(0, self.y_eval.shape[1], _EVALUATION_CHUNK):
-            window = slice(start, start + _EVALUATION_CHUNK)
+        for start in range(0, self.y_eval.shape[1], self.chunk):
+            window = slice(start, start + self.chunk)
             y = self.y_eval[:, window]
             x = self.x_eval[:, window]
             logits = self.network.logits(tape, w, x, prepared).data  # type: ignore[arg-type]

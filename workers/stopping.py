@@ -1,26 +1,28 @@
-"""When a run ends: its stop rule read epoch by epoch, whatever the size of the blocks."""
+"""When a curve reaches a threshold, and when a run ends, whatever the size of the blocks."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, replace
-from fractions import Fraction
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from service.spec import FixedStop, PatienceStop, RunSpec, ThresholdStop
+from groktime.service.spec import (
+    FixedStop,
+    PatienceStop,
+    RunSpec,
+    StoppedBy,
+    ThresholdStop,
+    needed,
+)
 
-StoppedBy = Literal["threshold", "patience", "cap", "fixed", "diverged"]
 
-
-def required(threshold: float, examples: int) -> int:
-    """The least count of correct answers that reaches the threshold, ceil(τ · n) exactly.
-
-    τ is taken as the decimal it was written as: 0.99 of 100 is 99, though the float is not.
-    """
-    return math.ceil(Fraction(repr(threshold)) * examples)
+def first_passage(counts: NDArray[np.int32], threshold: float, examples: int) -> int | None:
+    """The first epoch, from 1, with enough correct answers; None if there is none."""
+    reached = np.flatnonzero(counts >= needed(threshold, examples))
+    return int(reached[0]) + 1 if len(reached) else None
 
 
 @dataclass(frozen=True)
@@ -51,44 +53,65 @@ def examine(
 
     Returns what has been seen, and, if the run ends among them, after how many of them and why.
     """
-    for i, row in enumerate(metrics):
-        watch = _see(spec, watch, row)
-        stopped = _stopped(spec, watch, first_epoch + i, row)
-        if stopped is not None:
-            return watch, i + 1, stopped
-    return watch, None, None
-
-
-def _see(spec: RunSpec, watch: Watch, row: Any) -> Watch:
-    stop, data = spec.stop, spec.data
+    stop, finite = spec.stop, np.isfinite(metrics["train_loss"])
+    if spec.data.n_val > 0:
+        finite &= np.isfinite(metrics["val_loss"])
+    last = max(0, stop.max_epochs - first_epoch)
+    ends: list[tuple[int | None, StoppedBy]] = [(_first(~finite), "diverged")]
     if isinstance(stop, ThresholdStop):
-        train = required(stop.train, data.n_train)
-        val = math.inf if stop.val is None else required(stop.val, data.n_val)
-        return replace(
-            watch,
-            online_reached=watch.online_reached or bool(row["train_correct"] >= train),
-            eval_reached=watch.eval_reached or bool(row["train_correct_eval"] >= train),
-            val_reached=watch.val_reached or bool(row["val_correct"] >= val),
-        )
-    if isinstance(stop, PatienceStop):
-        loss = float(row["train_loss"])
-        if loss < watch.best_loss - stop.min_improvement:
-            return replace(watch, best_loss=loss, epochs_without=0)
-        return replace(watch, epochs_without=watch.epochs_without + 1)
-    return watch
+        clocks = _clocks(spec, stop, watch, metrics)
+        trained = clocks["online_reached"] & (clocks["eval_reached"] | (not spec.eval_train))
+        ends.append((_first(trained & (clocks["val_reached"] | (stop.val is None))), "threshold"))
+    elif isinstance(stop, PatienceStop):
+        best, without = _improvements(stop, watch, metrics["train_loss"])
+        ends.append((_first(without >= stop.patience), "patience"))
+    cap: StoppedBy = "fixed" if isinstance(stop, FixedStop) else "cap"
+    ends.append((last if last < len(metrics) else None, cap))
+    # Of reasons in the same epoch the first counts.
+    at, why = min(
+        ((at, why) for at, why in ends if at is not None),
+        key=lambda end: end[0],
+        default=(len(metrics) - 1, None),
+    )
+    if len(metrics) and isinstance(stop, ThresholdStop):
+        watch = replace(watch, **{name: bool(reached[at]) for name, reached in clocks.items()})
+    elif len(metrics) and isinstance(stop, PatienceStop):
+        watch = replace(watch, best_loss=float(best[at]), epochs_without=int(without[at]))
+    return watch, None if why is None else at + 1, why
 
 
-def _stopped(spec: RunSpec, watch: Watch, epoch: int, row: Any) -> StoppedBy | None:
-    stop = spec.stop
-    validated = spec.data.n_val > 0
-    if not np.isfinite(row["train_loss"]) or (validated and not np.isfinite(row["val_loss"])):
-        return "diverged"
-    if isinstance(stop, ThresholdStop):
-        trained = watch.online_reached and (watch.eval_reached or not spec.eval_train)
-        if trained and (stop.val is None or watch.val_reached):
-            return "threshold"
-    if isinstance(stop, PatienceStop) and watch.epochs_without >= stop.patience:
-        return "patience"
-    if epoch >= stop.max_epochs:
-        return "fixed" if isinstance(stop, FixedStop) else "cap"
-    return None
+def _first(found: NDArray[np.bool_]) -> int | None:
+    """The first place that holds, if any does."""
+    return int(found.argmax()) if found.any() else None
+
+
+def _clocks(
+    spec: RunSpec, stop: ThresholdStop, watch: Watch, metrics: NDArray[Any]
+) -> dict[str, NDArray[np.bool_]]:
+    """Whether each clock has reached its threshold by each epoch, by the name a Watch gives it."""
+    train = needed(stop.train, spec.data.n_train)
+    val = math.inf if stop.val is None else needed(stop.val, spec.data.n_val)
+    reached = {
+        "online_reached": metrics["train_correct"] >= train,
+        "eval_reached": metrics["train_correct_eval"] >= train,
+        "val_reached": metrics["val_correct"] >= val,
+    }
+    return {
+        name: np.logical_or.accumulate(now) | getattr(watch, name) for name, now in reached.items()
+    }
+
+
+def _improvements(
+    stop: PatienceStop, watch: Watch, losses: NDArray[np.float32]
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """After each epoch the loss last counted as an improvement, and the epochs since."""
+    best, without = watch.best_loss, watch.epochs_without
+    bests, withouts = [], []
+    for loss in losses.tolist():
+        if loss < best - stop.min_improvement:
+            best, without = loss, 0
+        else:
+            without += 1
+        bests.append(best)
+        withouts.append(without)
+    return np.array(bests), np.array(withouts, dtype=np.int64)

@@ -8,7 +8,7 @@ from itertools import permutations
 import numpy as np
 from numpy.typing import NDArray
 
-from service.spec import (
+from groktime.service.spec import (
     TOKENS,
     ModularData,
     PermutationData,
@@ -16,7 +16,7 @@ from service.spec import (
     RunSpec,
     ShuffledData,
 )
-from workers.streams import Purpose, integers, permutation, stream_key
+from groktime.workers.streams import Purpose, integers, permutation, stream_key
 
 Tokens = NDArray[np.int64]
 

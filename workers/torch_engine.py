@@ -15,22 +15,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from service.errors import ConfigurationError
-from service.spec import RunSpec
-from workers.devices import resolve_device
-from workers.fingerprint import fingerprint
-from workers.graphed import StepMode
-from workers.model import initial_state
-from workers.slab import Slab
-from workers.stack import METRICS, State, check_stack
-from workers.tasks import Dataset, make_dataset
+from groktime.service.errors import ConfigurationError
+from groktime.service.spec import RunSpec
+from groktime.workers.devices import resolve_device
+from groktime.workers.engines import METRICS, State, check_stack, fingerprint
+from groktime.workers.graphed import StepMode
+from groktime.workers.model import initial_state
+from groktime.workers.slab import Slab
+from groktime.workers.tasks import Dataset, make_dataset
 
-_SOURCES = (
+SOURCES = (
     "device_streams.py",
-    "tape.py",
     "forward.py",
     "operators.py",
-    "adamw.py",
     "slab.py",
     "graphed.py",
     "torch_engine.py",
@@ -39,11 +36,12 @@ _SOURCES = (
 
 def torch_fingerprint(device: torch.device, step: StepMode = "plain") -> str:
     """The fingerprint of this engine on the device."""
-    return fingerprint("torch", _SOURCES, device, *([] if step == "plain" else [f"step {step}"]))
+    # A graph starts the kernels of a plain epoch.
+    return fingerprint("torch", SOURCES, device, *(["step compile"] if step == "compile" else []))
 
 
 class TorchStack:
-    """Implements workers.stack.Stack in PyTorch."""
+    """Implements workers.engines.Stack in PyTorch."""
 
     def __init__(
         self,

@@ -23,32 +23,31 @@ from ray import tune
 from sqlalchemy import Engine as Database
 from sqlalchemy import text
 
-from db.abandoning import abandon
-from db.claims import Claim, claim, release
-from db.engine import connect
-from db.lasting import first_line, lasting
-from db.migrating import require_current
-from db.recorder import Recorder
-from db.registering import spec_from_json
-from service.errors import ConfigurationError, DatabaseError
-from service.logs import redact
-from service.settings import Settings
-from service.spec import RunSpec
-from workers.checkpoints import CheckpointStore
+from groktime.db.claims import Claim, claim, release, revoke_leases
+from groktime.db.engine import connect
+from groktime.db.migrate import require_current
+from groktime.db.recorder import Recorder
+from groktime.db.retry import first_line, retrying
+from groktime.db.suites import spec_from_json
+from groktime.service.errors import ConfigurationError, DatabaseError
+from groktime.service.logs import redact
+from groktime.service.settings import Settings
+from groktime.service.spec import RunSpec
+from groktime.workers.checkpoints import CheckpointStore
 
 if TYPE_CHECKING:
-    from workers.engines import Engine
-    from workers.graphed import StepMode
+    from groktime.workers.engines import Engine
+    from groktime.workers.graphed import StepMode
 
 log = logging.getLogger(__name__)
 
 LONGEST_REASON = 300  # characters of an error that are kept
 
-SPECS = "SELECT id, spec FROM runs WHERE id = ANY(:ids) AND closed_at IS NULL"
+SPECS = "SELECT id, spec FROM runs WHERE id = ANY(:ids) AND state NOT IN ('done', 'failed')"
 
 
 @dataclass(frozen=True)
-class WorkerOrders:
+class WorkerConfig:
     """What a worker must know beside its bundle; the URL's password is not shown."""
 
     database_url: SecretStr
@@ -60,8 +59,8 @@ class WorkerOrders:
     gpu_step: StepMode
 
     @classmethod
-    def of(cls, settings: Settings, database_url: str, device: str) -> WorkerOrders:
-        """Orders for workers that write with the writer's URL where settings name one."""
+    def of(cls, settings: Settings, database_url: str, device: str) -> WorkerConfig:
+        """For workers that write with the writer's URL where settings name one."""
         return cls(
             settings.writer_url or SecretStr(database_url),
             str(settings.checkpoint_dir),
@@ -76,11 +75,11 @@ class WorkerOrders:
 class BundleTrainable(tune.Trainable):
     """One trial is one bundle; one step is one of its stacks."""
 
-    def setup(self, config: dict[str, Any], orders: WorkerOrders | None = None) -> None:
-        assert orders is not None, "orders come by tune.with_parameters"
-        self._orders = orders
+    def setup(self, config: dict[str, Any], worker: WorkerConfig | None = None) -> None:
+        assert worker is not None, "its settings come by tune.with_parameters"
+        self._worker = worker
         self._database: Database | None = None
-        self._store = CheckpointStore(orders.checkpoints)
+        self._store = CheckpointStore(worker.checkpoints)
         self.reset_config(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -97,7 +96,7 @@ class BundleTrainable(tune.Trainable):
             database = self._connected()
             if self._fresh:
                 # An earlier try of this bundle is over, or Ray would not have begun another.
-                lasting(lambda: abandon(database, f"{self._name}@"))
+                retrying(lambda: revoke_leases(database, f"{self._name}@"))
                 self._fresh = False
             seconds = self._train(database, self._stacks.pop(0))
         except (DatabaseError, ConfigurationError) as problem:
@@ -110,15 +109,15 @@ class BundleTrainable(tune.Trainable):
 
     def _connected(self) -> Database:
         if self._database is None:
-            url = self._orders.database_url
-            database = connect(url, "writer", pool_size=2, check_schema=False)
-            lasting(lambda: require_current(database))
+            url = self._worker.database_url
+            database = connect(url, "writer", pool_size=0, check_schema=False)
+            retrying(lambda: require_current(database))
             self._database = database
         return self._database
 
     def _train(self, database: Database, ids: Sequence[int]) -> float:
         """Train the open runs among these; returns the seconds spent in training."""
-        specs = lasting(lambda: open_specs(database, ids))
+        specs = retrying(lambda: open_specs(database, ids))
         seconds = 0.0
         for part in self._parts(specs):
             claims = self._claimed(database, part)
@@ -130,21 +129,21 @@ class BundleTrainable(tune.Trainable):
         """The stack cut to what the device can hold now."""
         if not specs:
             return
-        from workers.devices import max_stack
+        from groktime.workers.devices import max_stack
 
         items = list(specs.items())
-        most = max_stack(items[0][1], self._orders.device, gpu_share())
+        most = max_stack(items[0][1], self._worker.device, gpu_share())
         for first in range(0, len(items), most):
             yield dict(items[first : first + most])
 
     def _claimed(self, database: Database, specs: dict[int, RunSpec]) -> list[Claim]:
         """Lease the runs, each from the newest checkpoint this engine can go on from."""
-        from workers.engines import trainer_of
+        from groktime.workers.engines import trainer_of
 
-        orders = self._orders
+        worker = self._worker
         any_of_them = next(iter(specs.values()))  # a stack's runs have one shape
         trainer = trainer_of(
-            any_of_them, engine=orders.engine, device=orders.device, gpu_step=orders.gpu_step
+            any_of_them, engine=worker.engine, device=worker.device, gpu_step=worker.gpu_step
         )
         usable = {
             run_id: self._store.epochs(spec.key, trainer.fingerprint)
@@ -152,8 +151,8 @@ class BundleTrainable(tune.Trainable):
         }
         owner = f"{self._name}@{socket.gethostname()}:{os.getpid()}"
         # A claim whose answer was lost is not found free again: the sweep gives it to another.
-        return lasting(
-            lambda: claim(database, list(specs), owner, orders.lease_seconds, usable, trainer)
+        return retrying(
+            lambda: claim(database, list(specs), owner, worker.lease_seconds, usable, trainer)
         )
 
     def _train_claims(self, database: Database, claims: Sequence[Claim]) -> float:
@@ -170,19 +169,19 @@ class BundleTrainable(tune.Trainable):
         return time.monotonic() - begin
 
     def _train_recorded(self, database: Database, claims: Sequence[Claim]) -> None:
-        from workers.training import train
+        from groktime.workers.training import train
 
-        orders = self._orders
-        with Recorder(database, claims, lease_seconds=orders.lease_seconds) as recorder:
+        worker = self._worker
+        with Recorder(database, claims, lease_seconds=worker.lease_seconds) as recorder:
             train(
                 [claimed.spec for claimed in claims],
                 recorder,
-                device=orders.device,
-                engine=orders.engine,
-                gpu_step=orders.gpu_step,
+                device=worker.device,
+                engine=worker.engine,
+                gpu_step=worker.gpu_step,
                 checkpoints=self._store,
                 resume_epochs=[claimed.resume_epoch for claimed in claims],
-                checkpoint_seconds=orders.checkpoint_seconds,
+                checkpoint_seconds=worker.checkpoint_seconds,
             )
 
 

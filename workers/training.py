@@ -9,24 +9,26 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
-from service.errors import CheckpointError
-from service.spec import RunSpec
-from workers.checkpoints import CheckpointStore
-from workers.devices import resolve_name
-from workers.engines import Engine, choose_engine, make_stack
-from workers.model import initial_state
-from workers.stack import State, check_stack
-from workers.stopping import StoppedBy, Watch, examine
+from groktime.service.errors import CheckpointError
+from groktime.service.spec import RunSpec, StoppedBy
+from groktime.workers.checkpoints import CheckpointStore, CheckpointWriter
+from groktime.workers.devices import resolve_name
+from groktime.workers.engines import Engine, State, check_stack, choose_engine, make_stack
+from groktime.workers.model import initial_state
+from groktime.workers.stopping import Watch, examine
 
 if TYPE_CHECKING:
-    from workers.graphed import StepMode
+    from groktime.workers.graphed import StepMode
 
 BLOCK_SECONDS = 0.5  # how long the device trains between two readings
 CHECKPOINT_SECONDS = 30.0
+CHECKPOINT_SHARE = 0.02  # of its time training may stand still for states to be copied
 
 # Called after every block for each run: its index, epochs done and the last epoch's METRICS row.
 Progress = Callable[[int, int, Any], None]
@@ -66,6 +68,30 @@ class Sink(Protocol):
         ...
 
 
+class CurveSink:
+    """Keeps every run's curve in memory."""
+
+    def __init__(self, runs: int) -> None:
+        self._blocks: list[list[NDArray[Any]]] = [[] for _ in range(runs)]
+
+    def record(self, run: int, first_epoch: int, metrics: NDArray[Any]) -> bool:
+        self._blocks[run].append(metrics.copy())
+        return True
+
+    def flush(self) -> None:
+        """Memory needs none."""
+
+    def finish(self, run: int, outcome: Outcome) -> None:
+        """The curve says it all."""
+
+    def owns(self, run: int) -> bool:
+        """Nobody else knows of it."""
+        return True
+
+    def curve(self, run: int) -> NDArray[Any]:
+        return np.concatenate(self._blocks[run])
+
+
 @dataclass
 class _Run:
     """A run in the stack: its index among the specs and what its stop rule has seen."""
@@ -98,18 +124,19 @@ def train(
     """
     start = resume_epochs or [0] * len(specs)
     session = _Session(specs, sink, device, engine, gpu_step, checkpoints, start)
-    saved = time.monotonic()
+    saved, interval = time.monotonic(), checkpoint_seconds
     block = 1
-    while session.runs:
-        seconds, length = session.advance(block, progress)
-        # Grow gently: the first epochs of a process are not typical.
-        block = max(1, min(2 * length, round(length * block_seconds / max(seconds, 1e-9))))
-        stopping = should_stop is not None and should_stop()
-        if stopping or time.monotonic() - saved >= checkpoint_seconds:
-            session.save()
-            saved = time.monotonic()
-        if stopping:
-            break
+    with session:
+        while session.runs:
+            seconds, length = session.advance(block, progress)
+            # Grow gently: the first epochs of a process are not typical.
+            block = max(1, min(2 * length, round(length * block_seconds / max(seconds, 1e-9))))
+            stopping = should_stop is not None and should_stop()
+            if stopping or (time.monotonic() - saved >= interval and not session.saving):
+                interval = max(checkpoint_seconds, session.save() / CHECKPOINT_SHARE)
+                saved = time.monotonic()
+            if stopping:
+                break
     return session.outcomes
 
 
@@ -126,7 +153,8 @@ class _Session:
         checkpoints: CheckpointStore | None,
         resume_epochs: Sequence[int],
     ) -> None:
-        self.sink, self.checkpoints = sink, checkpoints
+        self.sink = sink
+        self.writer = CheckpointWriter(checkpoints) if checkpoints is not None else None
         check_stack(specs)
         self.runs = [_Run(i, spec) for i, spec in enumerate(specs)]
         self.outcomes: list[Outcome | None] = [None] * len(specs)
@@ -211,18 +239,42 @@ class _Session:
         if not self.sink.owns(run.index):
             return
         self.outcomes[run.index] = outcome
-        if self.checkpoints is not None:
-            self.checkpoints.delete(run.spec.key)
+        if self.writer is not None:
+            self.writer.delete(run.spec.key)
 
-    def save(self) -> None:
-        """Checkpoint every run in the stack, after what it has recorded is durable."""
+    @property
+    def saving(self) -> bool:
+        """Whether the last checkpoints are still being written."""
+        return self.writer is not None and self.writer.busy
+
+    def save(self) -> float:
+        """Checkpoint every run in the stack, after what it has recorded is durable.
+
+        Returns the seconds for which training stood still to copy states; they are written while
+        it goes on.
+        """
         self.sink.flush()
-        if self.checkpoints is None:
-            return
+        if self.writer is None:
+            return 0.0
+        begin = time.monotonic()
         for place, (run, epoch) in enumerate(zip(self.runs, self.stack.epochs, strict=True)):
-            if not self.sink.owns(run.index):
+            owned = partial(self.sink.owns, run.index)
+            if not owned():
                 continue
             extra = {"watch": run.watch.as_json(), "seconds": run.seconds}
-            self.checkpoints.save(
-                run.spec.key, epoch, self.fingerprint, self.stack.state(place), extra
-            )
+            state = self.stack.state(place)
+            self.writer.save(run.spec.key, epoch, self.fingerprint, state, extra, owned)
+        return time.monotonic() - begin
+
+    def __enter__(self) -> None:
+        """Training begins."""
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        """Whatever ended training, what was handed over is written; its error is not hidden."""
+        if self.writer is None:
+            return
+        try:
+            self.writer.close()
+        except OSError:
+            if kind is None:
+                raise

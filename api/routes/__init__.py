@@ -2,15 +2,13 @@
 
 from fastapi import APIRouter
 
-from api.routes import (
+from groktime.api.routes import (
     charts,
-    docs,
     events,
     export,
     health,
     pages,
     questions,
-    report,
     runs,
     suites,
     sweeps,
@@ -19,13 +17,11 @@ from api.routes import (
 ROUTERS: tuple[APIRouter, ...] = (
     questions.router,
     suites.router,
-    report.router,
     runs.router,
     charts.router,
     export.router,
     sweeps.router,
     events.router,
     health.router,
-    docs.router,
     pages.router,
 )

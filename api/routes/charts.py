@@ -3,21 +3,48 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 import anyio.to_thread
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import FileResponse
+from pydantic import Field
+from sqlalchemy import Connection
 
-from api.answering import served
-from api.charts import CHARTS, ChartName, ChartQuery, Figure
-from api.database import Database
-from api.pictures import as_page, as_picture
-from api.problems import described
-from api.routes.docs import STATIC
-from api.tokens import MayRead
-from dashboard.page import CSP
-from service.answers.reading import find_suite
+from groktime.api.access import MayRead
+from groktime.api.database import Database
+from groktime.api.pictures import as_page, as_picture
+from groktime.api.problems import described
+from groktime.api.queries import AXES, MAX_INTEGER, LawQuery, fraction_window
+from groktime.api.responses import chosen, served
+from groktime.api.routes.pages import STATIC
+from groktime.dashboard.figures.capacity import capacity_curves_figure, capacity_fit_figure
+from groktime.dashboard.figures.coverage import coverage_figure
+from groktime.dashboard.figures.curves import Shown, curves_figure
+from groktime.dashboard.figures.delay import Arrangement, delay_figure
+from groktime.dashboard.figures.memorisation import (
+    memorisation_capacity_figure,
+    memorisation_fraction_figure,
+)
+from groktime.dashboard.figures.prediction import prediction_figure, residual_figure
+from groktime.dashboard.figures.regimes import regimes_figure
+from groktime.dashboard.figures.speeds import speeds_figure
+from groktime.dashboard.page import CSP
+from groktime.service.answers.capacity import capacity, cell_bits
+from groktime.service.answers.cell_tests import cell_tests
+from groktime.service.answers.choice import About
+from groktime.service.answers.context import cell_context
+from groktime.service.answers.crossing import crossing_of, speeds, speeds_of
+from groktime.service.answers.delay import delay_of, regimes, regimes_of
+from groktime.service.answers.law import law
+from groktime.service.answers.question import Question
+from groktime.service.answers.records import put, read_suite
+from groktime.service.answers.reference import suite_reference
+from groktime.service.answers.runs import run_curve, telling_runs
+from groktime.service.answers.suites import coverage
+from groktime.service.spec import Kind
 
 router = APIRouter(tags=["charts"])
 
@@ -26,6 +53,12 @@ MEDIA_TYPES = {
     "html": "text/html; charset=utf-8",
     "svg": "image/svg+xml",
     "png": "image/png",
+}
+# An SVG that is opened by itself is drawn with its own styles, and nothing in it may run.
+POLICIES = {
+    "html": CSP,
+    "svg": "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
+    "frame-ancestors 'none'; sandbox",
 }
 FORMS: dict[int | str, dict[str, Any]] = {
     200: {
@@ -38,6 +71,131 @@ FORMS: dict[int | str, dict[str, Any]] = {
     },
     304: {"description": "The client's copy (If-None-Match) is the current one."},
     501: described("There is no browser to make a picture with."),
+}
+
+Figure = dict[str, Any]
+ChartName = Literal[
+    "delay",
+    "capacity",
+    "capacity_fit",
+    "memorisation",
+    "memorisation_inverse",
+    "onset",
+    "residual",
+    "curves",
+    "coverage",
+    # Every question has a chart of its own name.
+    "crossing",
+    "law",
+    "regimes",
+    "speeds",
+    "tests",
+]
+
+MAX_CURVES = 60
+RunIds = Annotated[
+    list[Annotated[int, Field(ge=1, le=MAX_INTEGER)]], Field(min_length=1, max_length=MAX_CURVES)
+]
+
+
+class ChartQuery(LawQuery):
+    """The parameters of the answers a chart shows, and of the chart itself."""
+
+    format: Literal["json", "html", "svg", "png"] | None = Field(  # type: ignore[assignment]
+        None, description="Plotly JSON (default), a page, or a picture"
+    )
+    axis: Literal[("prime", "k_mem", "last_batch", *AXES)] = Field(  # type: ignore[valid-type]
+        "prime", description="residual: the axis it is drawn against"
+    )
+    arrangement: Arrangement = Field(
+        "panels", description="delay: two panels over one axis, or the paper's twin axes"
+    )
+    kind: Kind = Field("grok", description="coverage: which kind of run")
+    run: RunIds | None = Field(None, description="curves: ids of runs, given several times")
+    points: Annotated[int, Field(ge=2, le=20_000)] = Field(
+        400, description="curves: about this many epochs a run"
+    )
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One chart: how it is drawn, what it is about, and whether the suite's revision decides it."""
+
+    draw: Callable[[Connection, Question, ChartQuery], Figure]
+    about: About = "cell"
+    by_revision: bool = True
+
+
+def _delay(connection: Connection, question: Question, query: ChartQuery) -> Figure:
+    """All four answers come from one reading of the cell."""
+    context = cell_context(connection, question)
+    c_model = cell_bits(connection, context)
+    return delay_figure(
+        delay_of(context),
+        crossing_of(context, c_model),
+        speeds_of(context, c_model),
+        regimes_of(context),
+        query.arrangement,
+    )
+
+
+def _speeds(connection: Connection, question: Question, _query: ChartQuery) -> Figure:
+    return speeds_figure(speeds(connection, question))
+
+
+def _regimes(connection: Connection, question: Question, _query: ChartQuery) -> Figure:
+    return regimes_figure(regimes(connection, question))
+
+
+def _memorisation(connection: Connection, question: Question, query: ChartQuery) -> Figure:
+    return memorisation_fraction_figure(law(connection, question, fraction_window(query)))
+
+
+def _onset(connection: Connection, question: Question, _query: ChartQuery) -> Figure:
+    answer = cell_tests(connection, question)
+    suite = read_suite(connection, answer.suite)
+    return prediction_figure(answer, suite_reference(connection, suite))
+
+
+def _residual(connection: Connection, question: Question, query: ChartQuery) -> Figure:
+    answer = cell_tests(connection, question)
+    suite = read_suite(connection, answer.suite)
+    return residual_figure(answer, query.axis, suite_reference(connection, suite))
+
+
+def _coverage(connection: Connection, question: Question, query: ChartQuery) -> Figure:
+    suite, _ = put(connection, question)
+    return coverage_figure(coverage(connection, suite), query.kind)
+
+
+def _curves(connection: Connection, question: Question, query: ChartQuery) -> Figure:
+    runs = query.run or telling_runs(connection, question)
+    shown = None
+    if question.suite is not None:
+        suite = read_suite(connection, question.suite)
+        shown = Shown(suite.name, suite.revision)
+    curves = [run_curve(connection, run, points=query.points) for run in runs]
+    return curves_figure(curves, shown)
+
+
+CHARTS: dict[str, Chart] = {
+    "delay": Chart(_delay),
+    "capacity": Chart(lambda c, q, _: capacity_curves_figure(capacity(c, q)), "capacity"),
+    "capacity_fit": Chart(lambda c, q, _: capacity_fit_figure(capacity(c, q)), "capacity"),
+    "memorisation": Chart(_memorisation, "suite"),
+    "memorisation_inverse": Chart(
+        lambda c, q, query: memorisation_capacity_figure(law(c, q, fraction_window(query))),
+        "suite",
+    ),
+    "onset": Chart(_onset, "suite"),
+    "residual": Chart(_residual, "suite"),
+    "curves": Chart(_curves, by_revision=False),
+    "coverage": Chart(_coverage, "suite", by_revision=False),
+    "crossing": Chart(_delay),
+    "law": Chart(_memorisation, "suite"),
+    "regimes": Chart(_regimes),
+    "speeds": Chart(_speeds),
+    "tests": Chart(_onset, "suite"),
 }
 
 
@@ -59,7 +217,12 @@ async def get_chart(
     """The figure of the answers it names in `layout.meta`, for the same parameters."""
     chart = CHARTS[name]
     form = query.format or "json"
+    policy = {"Content-Security-Policy": POLICIES[form]} if form in POLICIES else None
     question = query.question(request.app.state.settings)
+    if not (name == "curves" and query.run):  # named runs need no suite
+        question = await chosen(request, question, chart.about)
+
+    context = query.model_dump_json(exclude={"format"})
 
     def encode(figure: Figure) -> tuple[bytes, str]:
         return _encoded(figure, form), MEDIA_TYPES[form]
@@ -67,10 +230,11 @@ async def get_chart(
     if chart.by_revision:
         response = await served(
             request,
-            ("charts", name, form, query.model_dump_json(exclude={"format"})),
-            lambda c: find_suite(c, question.suite, question.prime, question.default_suite),
+            ("charts", name, form, context, repr(question.choice)),
+            lambda c: read_suite(c, str(question.suite)),
             lambda c: chart.draw(c, question, query),
             encode,
+            headers=policy,
         )
     else:
         database: Database = request.app.state.database
@@ -81,9 +245,7 @@ async def get_chart(
             return encode(figure)
 
         body, media_type = await anyio.to_thread.run_sync(read)
-        response = Response(body, media_type=media_type)
-    if form == "html":
-        response.headers["Content-Security-Policy"] = CSP
+        response = Response(body, media_type=media_type, headers=policy)
     return response
 
 

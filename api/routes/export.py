@@ -14,15 +14,14 @@ from fastapi.responses import StreamingResponse
 from pydantic import Field
 from sqlalchemy import text
 
-from api.database import Database
-from api.head import no_stream, only_head
-from api.limits import HeavyWork
-from api.problems import ApiError
-from api.queries import StrictQuery
-from api.routes.suites import Name
-from api.tokens import MayRead
-from db.export import Format, curves_table, runs_table, write_table
-from service.answers.reading import read_suite
+from groktime.api.access import HeavyWork, MayRead, client_of
+from groktime.api.database import Database
+from groktime.api.middleware import no_stream, only_head
+from groktime.api.problems import ApiError
+from groktime.api.queries import StrictQuery
+from groktime.api.routes.suites import Name
+from groktime.db.export import Format, curves_table, runs_table, write_table
+from groktime.service.answers.records import read_suite
 
 router = APIRouter(tags=["suites"], dependencies=[MayRead])
 
@@ -60,7 +59,7 @@ async def get_export(
     """Exact and unsampled; the columns are those of the database, which explains them."""
     database: Database = request.app.state.database
     heavy: HeavyWork = request.app.state.heavy
-    heavy.take(request.client.host if request.client else "")
+    heavy.take(client_of(request))
     places: asyncio.Semaphore = request.app.state.exports
     if places.locked():
         raise ApiError(

@@ -1,23 +1,36 @@
-"""The dashboard: one page at every view's address, and its files."""
+"""Pages: the dashboard at every view's address, /docs without a network, and their files."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import HTMLResponse
+from fastapi.responses import FileResponse, HTMLResponse
 from fastapi.staticfiles import StaticFiles
 
-from api.problems import ApiError
-from dashboard.page import CSP, STATIC_DIR, VIEWS, page, version
+from groktime.api.problems import ApiError
+from groktime.dashboard.page import CSP, STATIC_DIR, VIEWS, page, version
+
+STATIC = Path(__file__).parent.parent / "static"
+ASSETS = {
+    "docs.js": STATIC / "docs.js",
+    "docs.css": STATIC / "docs.css",
+    "swagger-ui.css": STATIC / "swagger_ui" / "swagger-ui.css",
+    "swagger-ui-bundle.js": STATIC / "swagger_ui" / "swagger-ui-bundle.js",
+}
+# Swagger UI sets style attributes and shows its icons as data.
+DOCS_CSP = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data:; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
 
 router = APIRouter(include_in_schema=False)
 
 
-def _page() -> HTMLResponse:
-    return HTMLResponse(
-        page(), headers={"Content-Security-Policy": CSP, "Cache-Control": "no-cache"}
-    )
+def _page(status: int = 200) -> HTMLResponse:
+    headers = {"Content-Security-Policy": CSP, "Cache-Control": "no-cache"}
+    return HTMLResponse(page(), status_code=status, headers=headers)
 
 
 @router.get("/")
@@ -26,10 +39,12 @@ async def index() -> HTMLResponse:
 
 
 @router.get("/view/{name}")
-async def view(name: str) -> HTMLResponse:
-    if name not in VIEWS:
-        raise ApiError(404, f"there is no view {name!r}", parameter="name", accepted=VIEWS)
-    return _page()
+async def view(request: Request, name: str) -> HTMLResponse:
+    if name in VIEWS:
+        return _page()
+    if "text/html" in request.headers.get("accept", ""):
+        return _page(404)  # which says so, and leads back
+    raise ApiError(404, f"there is no view {name!r}", parameter="name", accepted=VIEWS)
 
 
 _files = StaticFiles(directory=STATIC_DIR)
@@ -49,3 +64,15 @@ async def static(request: Request, path: str) -> Response:
     kept = "public, max-age=31536000, immutable" if lasting else "no-cache"
     response.headers["Cache-Control"] = kept
     return response
+
+
+@router.get("/docs")
+async def docs() -> FileResponse:
+    return FileResponse(STATIC / "docs.html", headers={"Content-Security-Policy": DOCS_CSP})
+
+
+@router.get("/docs/assets/{name}")
+async def docs_asset(name: str) -> FileResponse:
+    if name not in ASSETS:
+        raise ApiError(404, f"there is no {name!r} here", accepted=sorted(ASSETS))
+    return FileResponse(ASSETS[name], headers={"Cache-Control": "public, max-age=86400"})

@@ -1,32 +1,43 @@
-"""The questions: /crossing, /onset, /delay, /regimes, /speeds, /capacity, /law and /tests."""
+"""The questions, each about what the suite that can answer best has trained."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Annotated, Any
 
+import anyio.to_thread
 from fastapi import APIRouter, Query, Request, Response
+from pydantic import Field
 from sqlalchemy import Connection
 
-from api import tables
-from api.answering import answered
-from api.examples import TWINS
-from api.queries import AnswerQuery, LawQuery, TestsQuery, fraction_window
-from api.tokens import MayRead
-from service.answers.capacity import CapacityAnswer, capacity
-from service.answers.cell_tests import TestsAnswer, cell_tests
-from service.answers.crossing import CrossingAnswer, crossing
-from service.answers.delay import DelayAnswer, delay
-from service.answers.law import LawAnswer, law
-from service.answers.onset import OnsetAnswer, onset
-from service.answers.question import Question
-from service.answers.reading import find_suite
-from service.answers.regimes import RegimesAnswer, regimes
-from service.answers.speeds import SpeedsAnswer, speeds
+from groktime.api import tables
+from groktime.api.access import MayRead
+from groktime.api.database import Database
+from groktime.api.queries import TWINS, AnswerQuery, LawQuery, TestsQuery, fraction_window
+from groktime.api.responses import answered, as_json, chosen
+from groktime.service.answers.capacity import CapacityAnswer, capacity
+from groktime.service.answers.cell_tests import TestsAnswer, cell_tests, flat_answer
+from groktime.service.answers.choice import About
+from groktime.service.answers.context import StartAnswer, StartOf, start
+from groktime.service.answers.crossing import CrossingAnswer, SpeedsAnswer, crossing, speeds
+from groktime.service.answers.delay import (
+    DelayAnswer,
+    OnsetAnswer,
+    RegimesAnswer,
+    delay,
+    onset,
+    regimes,
+)
+from groktime.service.answers.law import LawAnswer, law
+from groktime.service.answers.question import Question
+from groktime.service.answers.records import read_suite
 
 router = APIRouter(tags=["questions"], dependencies=[MayRead])
 
 Asked = Annotated[AnswerQuery, Query()]
+
+# What a question needs that is not about one cell.
+NEEDS: dict[str, About] = {"capacity": "capacity", "law": "suite", "tests": "suite"}
 
 
 async def _answer(
@@ -36,15 +47,36 @@ async def _answer(
     compute: Callable[[Connection, Question], Any],
     rows: Callable[[Any], list[tables.Row]],
 ) -> Response:
-    question = query.question(request.app.state.settings)
+    put = query.question(request.app.state.settings)
+    question = await chosen(request, put, NEEDS.get(name, "cell"))
     return await answered(
         request,
         query,
-        lambda c: find_suite(c, question.suite, question.prime, question.default_suite),
+        lambda c: read_suite(c, str(question.suite)),
         lambda c: compute(c, question),
         rows,
         name,
+        choice=repr(question.choice),
     )
+
+
+class StartQuery(AnswerQuery):
+    """A question may name some of it already."""
+
+    of: StartOf = Field("cell", description="a cell, a law over all primes, a suite or capacity")
+
+
+@router.get("/start", response_model=StartAnswer, summary="Where is the best place to begin?")
+async def get_start(request: Request, query: Annotated[StartQuery, Query()]) -> Response:
+    """The suite, prime and setting that answer a question which names no more than this."""
+    database: Database = request.app.state.database
+    question = query.question(request.app.state.settings)
+
+    def read() -> StartAnswer:
+        with database.reading() as connection:
+            return start(connection, question, query.of)
+
+    return Response(as_json(await anyio.to_thread.run_sync(read)), media_type="application/json")
 
 
 @router.get(
@@ -56,7 +88,9 @@ async def _answer(
 async def get_crossing(request: Request, query: Asked) -> Response:
     """P_cross of one cell with its interval, beside P_onset and P_mem.
 
-    Several settings of the prime match: 422 with the axis values to choose from.
+    What the question leaves open is chosen, and `chosen` says why: the suite that can answer
+    best, a prime with both points, and of several settings the baseline. 422 with the axis
+    values to choose from where there is no baseline.
     """
     return await _answer(request, query, "crossing", crossing, tables.crossing_rows)
 
@@ -140,6 +174,6 @@ async def get_tests(request: Request, query: Annotated[TestsQuery, Query()]) -> 
         request,
         query,
         "tests",
-        cell_tests,
+        lambda c, question: flat_answer(cell_tests(c, question)),
         lambda answer: tables.rows_of_tests(answer, query.table),
     )

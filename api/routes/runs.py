@@ -9,18 +9,24 @@ import anyio.to_thread
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field, create_model
 
-from api import tables
-from api.answering import as_json, wants_csv
-from api.database import Database
-from api.examples import TWINS
-from api.problems import ApiError
-from api.queries import MAX_INTEGER, FormatQuery, StrictQuery, SuiteName
-from api.tokens import MayRead
-from db.queries.filters import FILTERABLE
-from db.queries.runs import MAX_PAGE, BadCursor
-from service.answers.curves import RunCurve, run_curve
-from service.answers.reading import read_suite
-from service.answers.runs import COLUMNS, RunDetail, RunList, RunRow, list_runs, run_detail
+from groktime.api import tables
+from groktime.api.access import MayRead
+from groktime.api.database import Database
+from groktime.api.problems import ApiError
+from groktime.api.queries import MAX_INTEGER, TWINS, FormatQuery, StrictQuery, SuiteName
+from groktime.api.responses import as_json, wants_csv
+from groktime.db.queries.runs import FILTERABLE, MAX_PAGE, BadCursor
+from groktime.service.answers.records import read_suite
+from groktime.service.answers.runs import (
+    COLUMNS,
+    RunCurve,
+    RunDetail,
+    RunList,
+    RunRow,
+    list_runs,
+    run_curve,
+    run_detail,
+)
 
 router = APIRouter(tags=["runs"], dependencies=[MayRead])
 

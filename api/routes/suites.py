@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Hashable
 from typing import Annotated, Any
@@ -11,38 +12,59 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, Field
 from sqlalchemy import Connection
 
-from api import tables
-from api.answering import answered, as_json, wants_csv
-from api.cache import HOLD_SECONDS
-from api.database import Database
-from api.examples import SUITES, TWINS
-from api.queries import SUITE_NAME, FormatQuery, StrictQuery
-from api.tokens import MayRead
-from db.forecasts import ForecastRow, list_forecasts
-from service.answers.cell_means import CellList, list_cells
-from service.answers.coverage import CoverageAnswer, coverage
-from service.answers.reading import SuiteRecord, read_suite, read_suites
-from service.answers.suites import SuiteSummary, suite_summary
-from service.spec import MAX_PRIME, Kind
+from groktime.api import tables
+from groktime.api.access import MayRead
+from groktime.api.database import Database
+from groktime.api.queries import SUITES, TWINS, FormatQuery, StrictQuery
+from groktime.api.responses import HOLD_SECONDS, answered, as_json, served, wants_csv
+from groktime.api.stamps import Stamps
+from groktime.db.forecasts import ForecastRow, list_forecasts
+from groktime.service.answers.choice import default_suite
+from groktime.service.answers.records import SuiteRecord, read_suite, read_suites
+from groktime.service.answers.runs import CellList, list_cells
+from groktime.service.answers.suites import CoverageAnswer, SuiteSummary, coverage, suite_summary
+from groktime.service.errors import SuiteError
+from groktime.service.report.assembly import assemble
+from groktime.service.report.canvas import render
+from groktime.service.report.content import gather
+from groktime.service.report.document import webpage
+from groktime.service.spec import MAX_PRIME, SUITE_NAME, Kind
+
+log = logging.getLogger("groktime.api.suites")
 
 router = APIRouter(tags=["suites"], dependencies=[MayRead])
 
+# The page is one file: its styles and pictures are inside it, and it has no script.
+REPORT_CSP = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
+
 Name = Annotated[str, Path(pattern=SUITE_NAME, description="name of the suite", examples=SUITES)]
+
+
+class DamagedSuite(BaseModel):
+    """A suite that is in the database, but not as one can be."""
+
+    name: str
+    damage: Annotated[str, Field(description="what is wrong with it")]
 
 
 class SuiteList(BaseModel):
     """All suites, by name."""
 
     items: list[SuiteSummary]
+    damaged: Annotated[
+        list[DamagedSuite], Field(description="suites that cannot be read; the others are not less")
+    ]
 
 
 class Summaries:
     """Summaries by suite, kept until the suite changes, or a moment while it runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, stamps: Stamps) -> None:
+        self._stamps = stamps
         self._kept: dict[int, tuple[Hashable, float, SuiteSummary]] = {}
 
-    def of(self, connection: Connection, suite: SuiteRecord, default: str) -> SuiteSummary:
+    def of(self, connection: Connection, suite: SuiteRecord, default: str | None) -> SuiteSummary:
+        self._stamps.seen(suite.name, suite.revision)
         key = (suite.revision, suite.hash, suite.running, suite.open, default)
         kept = self._kept.get(suite.id)
         now = time.monotonic()
@@ -52,9 +74,20 @@ class Summaries:
             and (not suite.running or now - kept[1] < HOLD_SECONDS)
         ):
             return kept[2]
-        summary = suite_summary(connection, suite, default)
+        summary = _summary(connection, suite, default)
         self._kept[suite.id] = (key, now, summary)
         return summary
+
+
+def _summary(connection: Connection, suite: SuiteRecord, default: str | None) -> SuiteSummary:
+    """The summary, or a SuiteError where what is stored is no suite."""
+    if suite.damage is not None:
+        raise SuiteError(suite.damage)
+    try:
+        return suite_summary(connection, suite, default)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        log.warning("suite %r cannot be read", suite.name, exc_info=error)
+        raise SuiteError(f"its runs or settings cannot be read ({error})") from error
 
 
 @router.get(
@@ -67,17 +100,24 @@ async def get_suites(request: Request, query: Annotated[FormatQuery, Query()]) -
     """Every suite with its primes, swept axes, run counts and analysis settings."""
     database: Database = request.app.state.database
     summaries: Summaries = request.app.state.summaries
-    default = request.app.state.settings.default_suite
+    configured = request.app.state.settings.default_suite
 
-    def read() -> list[SuiteSummary]:
+    def read() -> SuiteList:
+        found = SuiteList(items=[], damaged=[])
         with database.reading() as connection:
-            return [summaries.of(connection, s, default) for s in read_suites(connection)]
+            default = default_suite(connection, configured)
+            for suite in read_suites(connection):
+                try:
+                    found.items.append(summaries.of(connection, suite, default))
+                except SuiteError as error:
+                    found.damaged.append(DamagedSuite(name=suite.name, damage=str(error)))
+        return found
 
     found = await anyio.to_thread.run_sync(read)
     if wants_csv(request, query):
-        rows = [tables.flat(suite, without=["analysis", "recorded"]) for suite in found]
+        rows = [tables.flat(suite, without=["analysis", "recorded"]) for suite in found.items]
         return Response(tables.as_csv(rows), media_type="text/csv; charset=utf-8")
-    return Response(as_json(SuiteList(items=found)), media_type="application/json")
+    return Response(as_json(found), media_type="application/json")
 
 
 class SuiteDetail(BaseModel):
@@ -94,11 +134,12 @@ async def get_suite(
     """Its summary and the file it was written as."""
     database: Database = request.app.state.database
     summaries: Summaries = request.app.state.summaries
-    default = request.app.state.settings.default_suite
+    configured = request.app.state.settings.default_suite
 
     def read() -> SuiteDetail:
         with database.reading() as connection:
             record = read_suite(connection, suite)
+            default = default_suite(connection, configured)
             summary = summaries.of(connection, record, default)
             return SuiteDetail(summary=summary, spec=dict(record.spec))
 
@@ -116,10 +157,13 @@ async def get_coverage(
 ) -> Response:
     """Runs by state, cell by cell; how fast it goes and what is left."""
     database: Database = request.app.state.database
+    stamps: Stamps = request.app.state.stamps
 
     def read() -> CoverageAnswer:
         with database.reading() as connection:
-            return coverage(connection, read_suite(connection, suite))
+            found = read_suite(connection, suite)
+            stamps.seen(found.name, found.revision)
+            return coverage(connection, found)
 
     # Runs change state without a new revision, so this answer is not kept.
     found = await anyio.to_thread.run_sync(read)
@@ -148,10 +192,11 @@ async def get_cells(
 ) -> Response:
     """Per kind, prime, setting and width: seeds, and means of first passages with intervals."""
     summaries: Summaries = request.app.state.summaries
-    default = request.app.state.settings.default_suite
+    configured = request.app.state.settings.default_suite
 
     def compute(connection: Connection) -> CellList:
         record = read_suite(connection, suite)
+        default = default_suite(connection, configured)
         axes = list(summaries.of(connection, record, default).axes)
         items = list_cells(
             connection, record.id, axes, kind=query.kind, prime=query.prime, level=query.level
@@ -201,3 +246,32 @@ async def get_forecasts(
             tables.as_csv(rows, tables.FORECAST_COLUMNS), media_type="text/csv; charset=utf-8"
         )
     return Response(as_json(ForecastList(items=items)), media_type="application/json")
+
+
+@router.get(
+    "/suites/{suite}/report",
+    summary="The report of a suite",
+    response_class=Response,
+    responses={200: {"content": {"text/html": {"schema": {"type": "string"}}}}},
+)
+async def get_report(
+    request: Request,
+    suite: Name,
+    _query: Annotated[StrictQuery, Query()],
+) -> Response:
+    """Scope, figures, tests, within-setting table, verdict and provenance, on one page."""
+
+    def write(connection: Connection) -> bytes:
+        command = f"groktime report {suite} --to DIR"
+        report = assemble([gather(connection, suite)], [], command)
+        pictures = {drawing.stem: render(drawing, ("svg",))["svg"] for drawing in report.drawings}
+        return webpage(report.document, pictures, home="/").encode()
+
+    return await served(
+        request,
+        ("report", suite),
+        lambda connection: read_suite(connection, suite),
+        write,
+        lambda page: (page, "text/html; charset=utf-8"),
+        headers={"Content-Security-Policy": REPORT_CSP},
+    )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dashboard.figures.caption import Meta, Note, Reading, bits_source, bits_text, setting_text
-from dashboard.figures.theme import (
+from collections.abc import Sequence
+from typing import TypedDict
+
+from groktime.dashboard.figures.caption import Meta, Note, Reading
+from groktime.dashboard.figures.theme import (
     COLOURS,
     ROOM_BELOW,
     Figure,
@@ -15,9 +18,28 @@ from dashboard.figures.theme import (
     span,
     width_colour,
 )
-from dashboard.numbers import count, people, percent
-from service.answers.capacity import CapacityAnswer, CapacityFit, WidthCapacity
+from groktime.service.analysis.capacity import SAG, CapacityFit
+from groktime.service.answers.capacity import CapacityAnswer, CapacityPoint, WidthCapacity
+from groktime.service.answers.wording import bits_source, bits_text
+from groktime.service.words import count, human, percent, setting_text
 
+
+class Threshold(TypedDict):
+    """P_mem at one prime, and what it is computed from."""
+
+    prime: int
+    n: str
+    k_mem: str
+    p_mem: str
+
+
+class CapacityMeta(Meta):
+    """Also carries the table of P_mem."""
+
+    thresholds: Sequence[Threshold]
+
+
+SMALL_BATCH = 0.2  # share of a batch below which the last one is called small
 FLAGS = {
     "not_saturated": "never filled: the largest dataset still fits, so its plateau is a lower end",
     "sagging": "falls past its maximum: larger datasets made training harder",
@@ -69,9 +91,9 @@ def _curve(width: WidthCapacity, widths: list[int], *, bar: bool) -> list[Trace]
             "y": [p.bits for p in points],
             "line": {"color": COLOURS["axis"], "width": 1.2},
             "marker": {**colour, "size": 8, "line": {"width": 1, "color": COLOURS["outline"]}},
-            "customdata": [[width.width, width.params, p.n, p.run] for p in points],
+            "customdata": [[width.width, width.params, p.n, p.run, _last_batch(p)] for p in points],
             "hovertemplate": "%{y:,.0f} of %{x:,.0f} bits<br>d %{customdata[0]} · "
-            "P %{customdata[1]:,} · n %{customdata[2]:,}<extra></extra>",
+            "P %{customdata[1]:,} · n %{customdata[2]:,}%{customdata[4]}<extra></extra>",
         }
     ]
     if width.capacity is not None and points:
@@ -84,11 +106,36 @@ def _curve(width: WidthCapacity, widths: list[int], *, bar: bool) -> list[Trace]
                 "x": [width.capacity, points[-1].complexity],
                 "y": [width.capacity] * 2,
                 "line": {"color": COLOURS["muted"], "width": 1, "dash": "dot"},
-                "hovertemplate": f"capacity of d = {width.width}: {people(width.capacity)} bits"
+                "hovertemplate": f"capacity of d = {width.width}: {human(width.capacity)} bits"
                 "<extra></extra>",
             }
         )
     return traces
+
+
+def _last_batch(point: CapacityPoint) -> str:
+    if point.last_batch is None or point.batch_size is None:
+        return ""
+    return f"<br>last batch {point.last_batch:,} of {point.batch_size:,}"
+
+
+def dips(answer: CapacityAnswer) -> dict[int, CapacityPoint]:
+    """Dataset sizes at which a width memorises clearly less than at a smaller one, though their
+    last batch is small: a step of full length on a few examples undoes what was stored."""
+    found: dict[int, CapacityPoint] = {}
+    for width in answer.widths:
+        highest = 0.0
+        for point in width.points:
+            if point.bits < (1 - SAG) * highest and _small(point):
+                found[point.n] = point
+            highest = max(highest, point.bits)
+    return dict(sorted(found.items()))
+
+
+def _small(point: CapacityPoint) -> bool:
+    if point.last_batch is None or point.batch_size is None:
+        return False
+    return point.last_batch < SMALL_BATCH * point.batch_size
 
 
 def capacity_fit_figure(answer: CapacityAnswer) -> Figure:
@@ -196,25 +243,27 @@ def _readings(answer: CapacityAnswer) -> list[Reading]:
                 "role": "ink",
             }
         )
-    several = len(answer.p_mem) > len({threshold.prime for threshold in answer.p_mem})
-    for threshold in answer.p_mem[:12]:
-        which = f" of {threshold.n_train:,} examples" if several else ""
-        found.append(
-            {
-                "term": f"P_mem at p = {threshold.prime}{which}",
-                "value": people(threshold.p_mem),
-                "detail": f"K_mem {people(threshold.k_mem)} bits, n = {threshold.n_train:,}",
-                "role": "p_mem",
-            }
-        )
     return found
 
 
+def _thresholds(answer: CapacityAnswer) -> list[Threshold]:
+    """P_mem of every prime: from which size its data fit into the weights at all."""
+    return [
+        {
+            "prime": threshold.prime,
+            "n": f"{threshold.n_train:,}",
+            "k_mem": human(threshold.k_mem),
+            "p_mem": human(threshold.p_mem),
+        }
+        for threshold in answer.p_mem
+    ]
+
+
 def _intercept(fit: CapacityFit) -> str:
-    text = people(fit.intercept)
+    text = human(fit.intercept)
     if fit.intercept_low is None or fit.intercept_high is None:
         return text
-    return f"{text} ({_ends(people(fit.intercept_low), people(fit.intercept_high))})"
+    return f"{text} ({_ends(human(fit.intercept_low), human(fit.intercept_high))})"
 
 
 def _ends(low: str, high: str) -> str:
@@ -222,12 +271,18 @@ def _ends(low: str, high: str) -> str:
     return f"{low} to {high}".replace("-", "−")
 
 
-def _meta(answer: CapacityAnswer, title: str, summary: str) -> Meta:
+def _meta(answer: CapacityAnswer, title: str, summary: str) -> CapacityMeta:
     notes: list[Note] = []
     for flag, text in FLAGS.items():
         flagged = [str(w.width) for w in answer.widths if flag in w.flags]
         if flagged:
             notes.append({"tone": "warn", "text": f"d = {', '.join(flagged)}: {text}."})
+    if found := dips(answer):
+        said = "; ".join(
+            f"n = {n:,}: {p.last_batch:,} of {p.batch_size:,}" for n, p in found.items()
+        )
+        text = f"Dips where the last batch of an epoch is small ({said} examples)."
+        notes.append({"tone": "plain", "text": text})
     if answer.missing:
         notes.append(
             {"tone": "warn", "text": f"Partial: {count(answer.missing, 'run')} not finished."}
@@ -244,13 +299,14 @@ def _meta(answer: CapacityAnswer, title: str, summary: str) -> Meta:
         f"n = {count(runs, 'run')}",
         bits_text(answer.c_model),
     ]
-    meta: Meta = {
+    meta: CapacityMeta = {
         "title": title,
         "summary": summary,
         "caption": " · ".join(part for part in parts if part),
         "readings": _readings(answer),
         "notes": notes,
         "sources": [{"label": "capacity", "route": "/capacity"}],
+        "thresholds": _thresholds(answer),
     }
     if not runs:
         meta["empty"] = (

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
-from dashboard.numbers import count, percent
-from service.answers.making import Answer, BitsPerParameter, Setting, Thresholds
-
-Tone = Literal["plain", "good", "warn", "bad"]
+from groktime.service.answers.context import Answer
+from groktime.service.answers.verdicts import Tone
+from groktime.service.answers.wording import thresholds_text
+from groktime.service.words import count, setting_text
 
 
 class Reading(TypedDict):
@@ -50,43 +50,6 @@ class Meta(TypedDict):
     empty: NotRequired[str]  # why nothing is drawn
 
 
-OPERATIONS = {"+": "addition", "-": "subtraction", "*": "multiplication", "/": "division"}
-AXES = {
-    "lr": "learning rate",
-    "weight_decay": "weight decay",
-    "init_scale": "initialisation scale",
-    "train_fraction": "training fraction",
-    "batch_size": "batch size",
-    "last_batch": "last batch, share of a full one",
-}
-
-
-def axis_name(axis: str) -> str:
-    """weight_decay → weight decay, lr → learning rate."""
-    return AXES.get(axis, axis.replace("_", " "))
-
-
-def setting_text(setting: Setting) -> str:
-    """weight decay 0.1 · division; empty for a suite that sweeps nothing."""
-    parts = []
-    for axis, value in sorted(setting.items()):
-        if axis == "operation" and isinstance(value, str):
-            parts.append(OPERATIONS.get(value, value))
-        elif isinstance(value, float):
-            parts.append(f"{axis_name(axis)} {value:g}")
-        else:
-            parts.append(f"{axis_name(axis)} {value}")
-    return " · ".join(parts)
-
-
-def thresholds_text(thresholds: Thresholds) -> str:
-    """Thresholds in the order the chart uses them."""
-    return (
-        f"T_mem at {percent(thresholds.t_mem)}, T_gen at {percent(thresholds.t_gen)}, "
-        f"ΔE from {percent(thresholds.e_train)} to {percent(thresholds.e_val)}"
-    )
-
-
 def answer_caption(answer: Answer, *more: str) -> str:
     """Suite, revision, cell, method, clock, thresholds and n: what makes a chart citable."""
     made = answer.provenance
@@ -107,13 +70,7 @@ def answer_caption(answer: Answer, *more: str) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def bits_text(c_model: BitsPerParameter) -> str:
-    """C = 2.16 bits/parameter (fitted)."""
-    return f"C = {c_model.value:.3g} bits/parameter ({bits_source(c_model)})"
-
-
-def bits_source(c_model: BitsPerParameter) -> str:
-    """Where C_model came from, in words."""
-    if c_model.source == "matched_suite":
-        return f"fitted in suite {c_model.suite}"
-    return "fitted" if c_model.source == "fitted" else "the paper's"
+def cell_title(answer: Answer) -> str:
+    """The cell: its prime and what the suite sweeps."""
+    setting = setting_text(answer.setting)
+    return f"p = {answer.prime}" + (f" · {setting}" if setting else "")

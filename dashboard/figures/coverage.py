@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dashboard.figures.caption import Meta, Note
-from dashboard.figures.theme import COLOURS, Figure, Trace, figure, layout, linear_axis
-from dashboard.numbers import count, people
-from service.answers.coverage import CellCoverage, CoverageAnswer, StateCounts
+from groktime.dashboard.figures.caption import Meta, Note
+from groktime.dashboard.figures.theme import COLOURS, Figure, Trace, figure, layout, linear_axis
+from groktime.service.answers.suites import CellCoverage, CoverageAnswer, StateCounts
+from groktime.service.words import count, human
 
 # A cell is drawn in one of three stretches of the colour scale: at work or not, then failed.
 _FAILED, _RUNNING = 3.0, 2.0
@@ -76,11 +76,13 @@ def _add(sum_: StateCounts | None, cell: CellCoverage) -> StateCounts:
         stale=sum_.stale + cell.states.stale,
         done=sum_.done + cell.states.done,
         failed=sum_.failed + cell.states.failed,
+        set_aside=sum_.set_aside + cell.states.set_aside,
     )
 
 
 def total(states: StateCounts) -> int:
-    return states.pending + states.running + states.stale + states.done + states.failed
+    open_ = states.pending + states.running + states.stale
+    return open_ + states.done + states.failed + states.set_aside
 
 
 def _shade(states: StateCounts | None) -> float | None:
@@ -103,6 +105,7 @@ def _words(states: StateCounts | None) -> str:
             ("running", states.running),
             ("stale", states.stale),
             ("failed", states.failed),
+            ("set aside", states.set_aside),
         )
         if number
     ]
@@ -127,7 +130,7 @@ def _meta(answer: CoverageAnswer, kind: str, any_: bool) -> Meta:
         "title": f"Coverage of {kind} runs",
         "summary": summary,
         "caption": f"suite {answer.suite} · revision {answer.revision} · {kind} runs · "
-        f"n = {done:,} of {planned:,} done · {people(answer.epochs_recorded)} epochs recorded",
+        f"n = {done:,} of {planned:,} done · {human(answer.epochs_recorded)} epochs recorded",
         "readings": [],
         "notes": notes,
         "sources": [

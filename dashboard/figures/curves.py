@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dashboard.figures.caption import Meta, Note
-from dashboard.figures.theme import (
+from groktime.dashboard.figures.caption import Meta, Note
+from groktime.dashboard.figures.theme import (
     COLOURS,
     CREST,
     ROOM_BELOW,
@@ -19,8 +19,8 @@ from dashboard.figures.theme import (
     trace_type,
     width_colour,
 )
-from dashboard.numbers import count, people
-from service.answers.curves import RunCurve
+from groktime.service.answers.runs import RunCurve
+from groktime.service.words import count, human
 
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
 GUIDES = (0.99,)
@@ -44,15 +44,30 @@ def curves_figure(curves: Sequence[RunCurve], shown: Shown | None = None) -> Fig
     seeds = sorted({c.run.seed for c in curves})
     last = max((c.recorded for c in curves), default=1)
     validated = any(c.run.n_val for c in curves)
+    kinds = len({c.run.kind for c in curves}) > 1
     data: list[Trace] = []
     kind = trace_type(sum(c.shown for c in curves))
     for curve in curves:
         dash = DASHES[seeds.index(curve.run.seed) % len(DASHES)]
         colour = crest_colour(curve.run.width, widths)
-        data.append(_line(curve, kind, curve.train_accuracy, colour, dash, "x", "y", legend=True))
+        data.append(
+            _line(
+                curve, kind, curve.train_accuracy, colour, dash, "x", "y", legend=True, kinds=kinds
+            )
+        )
         if curve.run.n_val:
             data.append(
-                _line(curve, kind, curve.val_accuracy, colour, dash, "x2", "y2", legend=False)
+                _line(
+                    curve,
+                    kind,
+                    curve.val_accuracy,
+                    colour,
+                    dash,
+                    "x2",
+                    "y2",
+                    legend=False,
+                    kinds=kinds,
+                )
             )
     if len(widths) > 1:
         data.append(_colour_bar(widths))
@@ -94,21 +109,29 @@ def _line(
     yaxis: str,
     *,
     legend: bool,
+    kinds: bool,
 ) -> Trace:
     run = curve.run
     return {
         "type": kind,
         "mode": "lines",
-        "name": f"d = {run.width}, seed {run.seed}",
+        "name": f"{run.kind} d = {run.width}, seed {run.seed}"
+        if kinds
+        else f"d = {run.width}, seed {run.seed}",
         "legendgroup": str(run.id),
         "showlegend": legend,
         "x": list(curve.epoch),
         "y": list(values),
         "xaxis": xaxis,
         "yaxis": yaxis,
-        "line": {"color": colour, "width": 2, "dash": dash},
-        "hovertemplate": f"epoch %{{x:,}}: %{{y:.2%}}<br>run {run.id} · p = {run.prime} · "
-        f"d {run.width} · seed {run.seed}<extra></extra>",
+        # Thin lines are runs on random labels, where both kinds are drawn.
+        "line": {
+            "color": colour,
+            "width": 2 if run.kind == "grok" or not kinds else 1,
+            "dash": dash,
+        },
+        "hovertemplate": f"epoch %{{x:,}}: %{{y:.2%}}<br>{run.kind} run {run.id} · "
+        f"p = {run.prime} · d {run.width} · seed {run.seed}<extra></extra>",
     }
 
 
@@ -176,7 +199,7 @@ def _meta(curves: Sequence[RunCurve], shown: Shown | None) -> Meta:
                 f"p = {', '.join(map(str, primes))}",
                 f"d = {', '.join(map(str, widths))}",
                 "as recorded: training on the online clock, validation after the epoch",
-                f"{people(epochs)} epochs recorded",
+                f"{human(epochs)} epochs recorded",
                 f"runs {', '.join(str(c.run.id) for c in curves[:12])}",
             ]
         ),

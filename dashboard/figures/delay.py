@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
-from dashboard.figures.caption import Meta, answer_caption, bits_text
-from dashboard.figures.crossing_words import notes, readings, summary, title
-from dashboard.figures.regime_strip import regime_shapes
-from dashboard.figures.speed_traces import speed_traces, watched
-from dashboard.figures.theme import (
+from groktime.dashboard.figures.caption import Meta, Note, answer_caption, cell_title
+from groktime.dashboard.figures.crossing import notes, readings, story, summary, verdict
+from groktime.dashboard.figures.regimes import regime_shapes
+from groktime.dashboard.figures.speeds import speed_traces, watched
+from groktime.dashboard.figures.theme import (
     COLOURS,
     Figure,
     Trace,
@@ -24,24 +24,42 @@ from dashboard.figures.theme import (
     vertical,
     width_colour,
 )
-from dashboard.numbers import people
-from service.answers.crossing import CrossingAnswer
-from service.answers.delay import DelayAnswer
-from service.answers.regimes import RegimesAnswer
-from service.answers.speeds import SpeedsAnswer
+from groktime.service.answers.crossing import CrossingAnswer, SpeedsAnswer
+from groktime.service.answers.delay import DelayAnswer, RegimesAnswer
+from groktime.service.answers.wording import bits_text
+from groktime.service.words import human
 
 # `meta` of a trace or shape: small multiples leave out what is marked as detail.
 DETAIL = "detail"
 LEAST_SCALE = 10.0  # epochs of delay the axis shows even where all are zero
 
 
-def delay_figure(
-    delay: DelayAnswer, crossing: CrossingAnswer, speeds: SpeedsAnswer, regimes: RegimesAnswer
-) -> Figure:
-    """Delays (left axis) and both speeds (right axis, log) of one cell over log P.
+class DelayMeta(Meta):
+    """Also carries the cell's verdict and what the chart shows, told from left to right."""
 
-    All four answers are of the same cell at the same revision and conventions.
+    verdict: Note
+    story: Sequence[str]
+
+
+Arrangement = Literal["panels", "twin"]
+# Two panels over one P axis, with the strip of the regimes between them.
+DELAYS, STRIP, SPEEDS = (0.55, 1.0), (0.475, 0.525), (0.0, 0.45)
+
+
+def delay_figure(
+    delay: DelayAnswer,
+    crossing: CrossingAnswer,
+    speeds: SpeedsAnswer,
+    regimes: RegimesAnswer,
+    arrangement: Arrangement = "panels",
+) -> Figure:
+    """Delays and both speeds of one cell over log P.
+
+    `panels` sets delays above speeds, each with its own axis; `twin` is the paper's figure, both
+    in one plot with the speeds' axis on the right. All four answers are of the same cell at the
+    same revision and conventions.
     """
+    panels = arrangement == "panels"
     speed_points = (*speeds.t_mem, *speeds.t_gen)
     widths = sorted({p.width for p in delay.points} | {p.width for p in speed_points})
     low, high = span([p.params for p in delay.points] + [p.params for p in speed_points])
@@ -52,26 +70,29 @@ def delay_figure(
         *_delay_traces(delay, widths),
     ]
     largest = max([LEAST_SCALE, *(p.delay for p in delay.points)])
-    units = crossing.units
+    strip = STRIP if panels else None
+    delays = linear_axis(
+        "delay ΔE (epochs)" if panels else "generalisation delay ΔE (epochs)",
+        range=[-0.05 * largest, 1.12 * largest],
+        tickformat=",d",
+    )
+    times = log_axis(
+        f"{crossing.units} to reach" if panels else f"{crossing.units} to memorise or generalise",
+        t_low,
+        t_high,
+    )
+    apart = {"overlaying": "y", "side": "right", "showgrid": False}
     frame = layout(
         _meta(delay, crossing, speeds),
-        xaxis=log_axis("parameters P", low, high),
-        yaxis=linear_axis(
-            "generalisation delay ΔE (epochs)",
-            range=[-0.03 * largest, 1.12 * largest],
-            tickformat=",d",
-        ),
-        yaxis2=log_axis(
-            f"{units} to memorise or generalise",
-            t_low,
-            t_high,
-            overlaying="y",
-            side="right",
-            showgrid=False,
-        ),
-        shapes=[*regime_shapes(regimes, low, high), *_marks(crossing, low, high)],
+        xaxis=log_axis("parameters P", low, high) | ({"anchor": "y2"} if panels else {}),
+        yaxis=delays | ({"domain": list(DELAYS)} if panels else {}),
+        yaxis2=times | ({"domain": list(SPEEDS)} if panels else apart),
+        shapes=[
+            *regime_shapes(regimes, low, high, strip),
+            *_marks(crossing, low, high, DELAYS[0] if panels else 0.0),
+        ],
         annotations=_labels(crossing, low, high),
-        margin={"l": 64, "r": 70, "t": 62, "b": 116},
+        margin={"l": 64, "r": 24 if panels else 70, "t": 62, "b": 96},
     )
     return figure(data, frame)
 
@@ -115,8 +136,11 @@ def _delay_traces(delay: DelayAnswer, widths: Sequence[int]) -> list[Trace]:
     return [per_seed, minimum]
 
 
-def _marks(crossing: CrossingAnswer, low: float, high: float) -> list[dict[str, Any]]:
-    """Crosshair with its band at P_cross, and lines at P_onset and P_mem."""
+def _marks(crossing: CrossingAnswer, low: float, high: float, foot: float) -> list[dict[str, Any]]:
+    """Crosshair with its band at P_cross, and lines at P_onset and P_mem.
+
+    The interval of P_onset stands at the foot of the delays.
+    """
     shapes: list[dict[str, Any]] = []
     cross, onset = crossing.p_cross, crossing.p_onset
     if cross.level is not None:
@@ -124,7 +148,7 @@ def _marks(crossing: CrossingAnswer, low: float, high: float) -> list[dict[str, 
         shapes.append(band(*ends, COLOURS["cross_band"]))
     if onset.estimate is not None and (onset.low or onset.high):
         ends = max(onset.low or low, low), min(onset.high or high, high)
-        shapes.append(band(*ends, COLOURS["onset_band"], y1=0.06))
+        shapes.append(band(*ends, COLOURS["onset_band"], y0=foot, y1=foot + 0.06))
     if low <= crossing.p_mem <= high:
         shapes.append(vertical(crossing.p_mem, COLOURS["p_mem"], "dot"))
     if onset.estimate is not None:
@@ -165,7 +189,7 @@ def _labels(crossing: CrossingAnswer, low: float, high: float) -> list[dict[str,
             "y": 1.0,
             "yanchor": "middle",
             "yshift": 11 + 16 * lane,
-            "text": f"{name} {people(value)}",
+            "text": f"{name} {human(value)}",
             "showarrow": False,
             "font": {"size": 12, "color": COLOURS[role]},
         }
@@ -174,13 +198,15 @@ def _labels(crossing: CrossingAnswer, low: float, high: float) -> list[dict[str,
     ]
 
 
-def _meta(delay: DelayAnswer, crossing: CrossingAnswer, speeds: SpeedsAnswer) -> Meta:
-    meta: Meta = {
-        "title": title(crossing),
+def _meta(delay: DelayAnswer, crossing: CrossingAnswer, speeds: SpeedsAnswer) -> DelayMeta:
+    meta: DelayMeta = {
+        "title": cell_title(crossing),
         "summary": summary(crossing),
         "caption": answer_caption(crossing, bits_text(speeds.c_model)),
         "readings": readings(crossing),
         "notes": notes(crossing, delay),
+        "verdict": verdict(crossing),
+        "story": story(crossing, delay, speeds),
         "sources": [
             {"label": "delays", "route": "/delay"},
             {"label": "speeds", "route": "/speeds"},

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from dashboard.figures.caption import Meta, Note, Reading, bits_text, setting_text
-from dashboard.figures.theme import (
+from groktime.dashboard.figures.caption import Meta, Note, Reading
+from groktime.dashboard.figures.theme import (
     COLOURS,
     ROOM_BELOW,
     Figure,
@@ -16,20 +16,26 @@ from dashboard.figures.theme import (
     layout,
     linear_axis,
     log_axis,
-    series_look,
+    prime_look,
     span,
 )
-from dashboard.numbers import count, interval, p_value, percent
-from service.answers.law import Fit, LawAnswer, LawPoint
+from groktime.service.analysis.law import LawFit
+from groktime.service.answers.law import LawAnswer, LawPoint
+from groktime.service.answers.wording import bits_text
+from groktime.service.words import (
+    ALPHA,
+    count,
+    form_formula,
+    form_name,
+    interval,
+    p_value,
+    percent,
+    setting_text,
+)
 
 LINE_POINTS = 60
-FORMS = {
-    "exponential": "b·e<sup>af</sup>",
-    "power": "b·f<sup>a</sup>",
-    "stretched": "b·e<sup>a·f<sup>c</sup></sup>",
-}
-PLAIN_FORMS = {"exponential": "exponential", "power": "power law", "stretched": "stretched"}
-DASHES = {"exponential": "solid", "power": "dash", "stretched": "dot"}
+DASHES = {"exponential": "solid", "power": "dash", "stretched": "dot", "critical": "dashdot"}
+NEAREST = 1e-3  # how near to its end, as a share, the critical law is drawn
 
 
 def memorisation_capacity_figure(answer: LawAnswer) -> Figure:
@@ -40,14 +46,17 @@ def memorisation_capacity_figure(answer: LawAnswer) -> Figure:
     low, high = span([1 / (answer.c_model.value * p.params) for p in answer.points])
     fits = {fit.prime: fit for fit in answer.per_prime}
     data: list[Trace] = []
-    for i, prime in enumerate(answer.primes):
+    for prime in answer.primes:
         points = _of(answer, prime)
         inverse = [1 / (answer.c_model.value * p.params) for p in points]
         data.append(
-            _points_trace(prime, i, inverse, points, answer.units, joined=prime not in fits)
+            _points_trace(
+                prime, answer.primes, inverse, points, answer.units, joined=prime not in fits
+            )
         )
         if prime in fits and points:
-            data.append(_prime_line(fits[prime], i, inverse, points, answer.window))
+            look = prime_look(prime, answer.primes)[0]
+            data.append(_prime_line(fits[prime], look, inverse, points, answer.window))
     frame = layout(
         _meta(
             answer,
@@ -67,13 +76,13 @@ def memorisation_fraction_figure(answer: LawAnswer) -> Figure:
     data = [
         _points_trace(
             prime,
-            i,
+            answer.primes,
             [p.fraction for p in _of(answer, prime)],
             _of(answer, prime),
             answer.units,
             joined=False,
         )
-        for i, prime in enumerate(answer.primes)
+        for prime in answer.primes
     ]
     data += [_law_line(fit, answer.window) for fit in answer.rivals]
     frame = layout(
@@ -91,8 +100,8 @@ def memorisation_fraction_figure(answer: LawAnswer) -> Figure:
 
 
 def _prime_line(
-    fit: Fit,
-    index: int,
+    fit: LawFit,
+    colour: str,
     inverse: Sequence[float],
     points: Sequence[LawPoint],
     window: tuple[float, float],
@@ -109,7 +118,7 @@ def _prime_line(
         "showlegend": False,
         "x": [f / k_mem for f in grid],
         "y": [law_value(fit, f) for f in grid],
-        "line": {"color": series_look(index)[0], "width": 1.5},
+        "line": {"color": colour, "width": 1.5},
         "hovertemplate": f"p = {fit.prime}: {fit.b:,.3g}·e<sup>{fit.a:.3g} f</sup><extra></extra>",
     }
 
@@ -120,14 +129,14 @@ def _of(answer: LawAnswer, prime: int) -> list[LawPoint]:
 
 def _points_trace(
     prime: int,
-    index: int,
+    primes: Sequence[int],
     x: Sequence[float],
     points: Sequence[LawPoint],
     units: str,
     *,
     joined: bool,
 ) -> Trace:
-    colour, symbol = series_look(index)
+    colour, symbol = prime_look(prime, primes)
     return {
         "type": "scatter",
         "mode": "lines+markers" if joined else "markers",
@@ -147,14 +156,14 @@ def _points_trace(
     }
 
 
-def _law_line(fit: Fit, window: tuple[float, float]) -> Trace:
+def _law_line(fit: LawFit, window: tuple[float, float]) -> Trace:
     """A fitted form over the window it was fitted on."""
     low = max(window[0], 1e-3)
     grid = [low + (window[1] - low) * i / (LINE_POINTS - 1) for i in range(LINE_POINTS)]
     return {
         "type": "scatter",
         "mode": "lines",
-        "name": FORMS[fit.form],
+        "name": form_formula(fit.form),
         "x": grid,
         "y": [law_value(fit, f) for f in grid],
         "line": {
@@ -162,14 +171,16 @@ def _law_line(fit: Fit, window: tuple[float, float]) -> Trace:
             "width": 2 if fit.form == "exponential" else 1.3,
             "dash": DASHES[fit.form],
         },
-        "hovertemplate": f"{PLAIN_FORMS[fit.form]}<br>f %{{x:.3f}}: %{{y:,.0f}}<extra></extra>",
+        "hovertemplate": f"{form_name(fit.form)}<br>f %{{x:.3f}}: %{{y:,.0f}}<extra></extra>",
     }
 
 
-def law_value(fit: Fit, f: float) -> float:
+def law_value(fit: LawFit, f: float) -> float:
     """The fitted time at one capacity fraction."""
     if fit.form == "power":
         return fit.b * float(f**fit.a)
+    if fit.form == "critical" and fit.c is not None:
+        return fit.b * float(max(1 - f / fit.c, NEAREST) ** -fit.a)
     exponent = f if fit.c is None else f**fit.c
     return fit.b * math.exp(fit.a * exponent)
 
@@ -185,7 +196,7 @@ def _law_summary(answer: LawAnswer) -> str:
     return (
         f"T_mem grows as e to the {answer.pooled.a:.3g} f inside the window "
         f"{answer.window[0]:g} to {answer.window[1]:g}; best form by AIC: "
-        f"{PLAIN_FORMS[answer.rivals[0].form]}. {collapse_words(answer)}"
+        f"{form_name(answer.rivals[0].form)}. {collapse_words(answer)}"
     )
 
 
@@ -195,9 +206,9 @@ def collapse_words(answer: LawAnswer) -> str:
     if not found.testable or found.slope is None:
         return f"Collapse not testable: {found.reason}."
     effect = f"{found.slope:+.3f} decades of T_mem per decade of P at fixed f"
-    if found.p is not None and found.p < 0.05:
+    if found.p is not None and found.p < ALPHA:
         return f"Primes do not collapse fully: {effect} (p = {p_value(found.p)})."
-    return f"No dependence on P left once f is fixed: {effect} (p = {p_value(found.p)})."
+    return f"No dependence on P at fixed f is shown: {effect} (p = {p_value(found.p)})."
 
 
 def _readings(answer: LawAnswer) -> list[Reading]:
@@ -218,14 +229,14 @@ def _readings(answer: LawAnswer) -> list[Reading]:
     if answer.rivals:
         best = answer.rivals[0]
         others = [
-            f"{PLAIN_FORMS[fit.form]} +{fit.aic - best.aic:.1f}"
+            f"{form_name(fit.form)} +{fit.aic - best.aic:.1f}"
             for fit in answer.rivals[1:]
             if fit.aic is not None and best.aic is not None
         ]
         found.append(
             {
                 "term": "best form by AIC",
-                "value": PLAIN_FORMS[best.form],
+                "value": form_name(best.form),
                 "detail": f"others: {', '.join(others)}" if others else "no rival could be fitted",
                 "role": "ink",
             }

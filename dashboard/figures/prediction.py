@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from typing import TypedDict
 
-from dashboard.figures.caption import Meta, Note, Reading, axis_name, setting_text
-from dashboard.figures.theme import (
+from groktime.dashboard.figures.caption import Meta, Note, Reading
+from groktime.dashboard.figures.crossing import residual_ends
+from groktime.dashboard.figures.theme import (
     COLOURS,
-    CREST,
     Figure,
     Trace,
     figure,
     layout,
     linear_axis,
     log_axis,
+    prime_look,
     series_look,
     span,
 )
-from dashboard.figures.verdicts import Row, table
-from dashboard.numbers import count, dex, percent
-from service.answers.cell_tests import CellRow, SettingRow, TestsAnswer
-from service.answers.making import SettingValue
-from service.answers.reference import Reference
+from groktime.service.analysis.robustness import WithinSetting
+from groktime.service.answers.cell_tests import CellRow, CellTests
+from groktime.service.answers.question import SettingValue
+from groktime.service.answers.reference import Reference
+from groktime.service.answers.verdicts import Claim, Row, claims, table
+from groktime.service.words import axis_name, count, dex, percent, sentence, setting_text
 
 
 class SettingWords(TypedDict):
@@ -47,6 +50,7 @@ class Printed(TypedDict):
 class PredictionMeta(Meta):
     """Also carries both tables and the axes that residuals can be shown against."""
 
+    claims: Sequence[Claim]
     tests: Sequence[Row]
     test_notes: Sequence[str]
     settings: Sequence[SettingWords]
@@ -54,14 +58,17 @@ class PredictionMeta(Meta):
     paper: Printed | None
 
 
-def prediction_figure(answer: TestsAnswer, reference: Reference | None = None) -> Figure:
+def prediction_figure(answer: CellTests, reference: Reference | None = None) -> Figure:
     """P_onset against P_cross with both intervals and the line y = x, coloured by setting."""
     cells = [c for c in answer.cells if c.p_cross and c.p_onset]
-    values = [v for c in cells for v in (c.p_cross, c.p_onset) if v]
-    low, high = span(values, margin=0.08)
+    low, high = span([end for c in cells for end in _ends(c)], margin=0.05)
     groups = _by_setting(cells)
     data: list[Trace] = [_diagonal(low, high)]
-    data += [_cells_trace(name, i, group) for i, (name, group) in enumerate(groups.items())]
+    primes = sorted({c.prime for c in cells})
+    data += [
+        _cells_trace(name, i, group, primes if len(groups) == 1 else ())
+        for i, (name, group) in enumerate(groups.items())
+    ]
     frame = layout(
         _meta(answer, reference, "Predicted and empirical onset of grokking", _summary(answer)),
         xaxis=log_axis("predicted: P<sub>cross</sub>", low, high),
@@ -72,7 +79,7 @@ def prediction_figure(answer: TestsAnswer, reference: Reference | None = None) -
 
 
 def residual_figure(
-    answer: TestsAnswer, axis: str = "prime", reference: Reference | None = None
+    answer: CellTests, axis: str = "prime", reference: Reference | None = None
 ) -> Figure:
     """log10(P_onset / P_cross) of every cell against the prime or any swept axis.
 
@@ -83,32 +90,11 @@ def residual_figure(
     numeric = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
     positive = numeric and all(float(v) > 0 for v in values if isinstance(v, int | float))
     wide = positive and values and _ratio(values) > 20
-    name = "prime p" if axis == "prime" else axis_name(axis)
+    name = "prime p" if axis == "prime" else axis_name(axis).replace("K_mem", "K<sub>mem</sub>")
+    primes = sorted({c.prime for c in cells})
     data: list[Trace] = [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": "residual of a cell",
-            "showlegend": False,
-            "x": values if numeric else [str(v) for v in values],
-            "y": [c.residual for c in cells],
-            "marker": {
-                "size": 9,
-                "color": [c.prime for c in cells],
-                "colorscale": CREST,
-                "showscale": axis != "prime" and len({c.prime for c in cells}) > 1,
-                "colorbar": {
-                    "title": {"text": "p", "font": {"size": 11, "color": COLOURS["muted"]}},
-                    "thickness": 8,
-                    "outlinewidth": 0,
-                    "tickfont": {"size": 11, "color": COLOURS["muted"]},
-                },
-                "line": {"width": 1, "color": COLOURS["outline"]},
-            },
-            "customdata": [[c.prime, setting_text(c.setting), dict(c.setting)] for c in cells],
-            "hovertemplate": "%{y:+.3f} dex<br>p = %{customdata[0]}<br>%{customdata[1]}"
-            "<extra></extra>",
-        }
+        _residual_trace(prime, primes, axis, numeric, [c for c in cells if c.prime == prime])
+        for prime in primes
     ]
     if axis == "prime" and reference is not None:
         data += _printed_residuals(reference, {c.prime for c in cells})
@@ -142,6 +128,41 @@ def residual_figure(
     return figure(data, frame)
 
 
+def _residual_trace(
+    prime: int, primes: Sequence[int], axis: str, numeric: bool, cells: Sequence[CellRow]
+) -> Trace:
+    """Residuals of one prime with bars from both intervals."""
+    colour, symbol = prime_look(prime, primes)
+    ends = [residual_interval(c) for c in cells]
+    known = [(c.residual or 0.0, end) for c, end in zip(cells, ends, strict=True)]
+    values = [axis_value(c, axis) for c in cells]
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": f"p = {prime}",
+        "showlegend": axis != "prime" and len(primes) > 1,
+        "x": values if numeric else [str(v) for v in values],
+        "y": [c.residual for c in cells],
+        "error_y": {
+            "type": "data",
+            "symmetric": False,
+            "thickness": 1,
+            "width": 3,
+            "color": COLOURS["faint"],
+            "array": [0.0 if end is None else end[1] - value for value, end in known],
+            "arrayminus": [0.0 if end is None else value - end[0] for value, end in known],
+        },
+        "marker": {
+            "size": 9,
+            "color": colour,
+            "symbol": "circle" if axis == "prime" else symbol,
+            "line": {"width": 1, "color": COLOURS["outline"]},
+        },
+        "customdata": [[c.prime, setting_text(c.setting), dict(c.setting)] for c in cells],
+        "hovertemplate": "%{y:+.3f} dex<br>p = %{customdata[0]}<br>%{customdata[1]}<extra></extra>",
+    }
+
+
 def _printed_residuals(reference: Reference, primes: set[int]) -> list[Trace]:
     """Residuals that the paper printed for primes that are here, too."""
     found = {p: value for p, value in reference.residuals.items() if p in primes}
@@ -154,7 +175,7 @@ def _printed_residuals(reference: Reference, primes: set[int]) -> list[Trace]:
             "name": reference.column,
             "x": list(found),
             "y": list(found.values()),
-            "marker": {"symbol": "diamond-open", "size": 10, "color": COLOURS["gen"]},
+            "marker": {"symbol": "diamond-open", "size": 10, "color": COLOURS["ink"]},
             "hovertemplate": f"%{{y:+.2f}} dex<br>p = %{{x}}<br>{reference.column}<extra></extra>",
         }
     ]
@@ -195,9 +216,19 @@ def _diagonal(low: float, high: float) -> Trace:
     }
 
 
-def _cells_trace(name: str, index: int, cells: Sequence[CellRow]) -> Trace:
+def _ends(cell: CellRow) -> list[float]:
+    """Both points with the ends of their intervals that there are."""
+    cross = (cell.p_cross, cell.p_cross_low, cell.p_cross_high)
+    onset = (cell.p_onset, cell.p_onset_low, cell.p_onset_high)
+    return [value for value in (*cross, *onset) if value]
+
+
+def _cells_trace(name: str, index: int, cells: Sequence[CellRow], primes: Sequence[int]) -> Trace:
+    """Cells of one setting; with `primes` each has the colour of its prime."""
     colour, symbol = series_look(index)
-    bar = {"type": "data", "symmetric": False, "thickness": 1, "width": 3, "color": colour}
+    looks = [prime_look(c.prime, primes)[0] if primes else colour for c in cells]
+    bar = {"type": "data", "symmetric": False, "thickness": 1, "width": 3}
+    bar["color"] = COLOURS["faint"] if primes else colour
     return {
         "type": "scatter",
         "mode": "markers+text",
@@ -205,14 +236,14 @@ def _cells_trace(name: str, index: int, cells: Sequence[CellRow]) -> Trace:
         "x": [c.p_cross for c in cells],
         "y": [c.p_onset for c in cells],
         "text": [str(c.prime) for c in cells] if len(cells) <= 12 and index == 0 else None,
-        "textposition": "top left",
-        "textfont": {"size": 10, "color": COLOURS["muted"]},
+        "textposition": _label_places(cells),
+        "textfont": {"size": 11, "color": COLOURS["muted"]},
         "error_x": bar | _arms([(c.p_cross, c.p_cross_low, c.p_cross_high) for c in cells]),
         "error_y": bar | _arms([(c.p_onset, c.p_onset_low, c.p_onset_high) for c in cells]),
         "marker": {
-            "color": colour,
+            "color": looks,
             "symbol": [symbol + ("-open" if c.at_floor or c.at_cap else "") for c in cells],
-            "size": 9,
+            "size": 10,
         },
         "customdata": [
             [c.prime, dex(c.residual), setting_text(c.setting), dict(c.setting)] for c in cells
@@ -220,6 +251,36 @@ def _cells_trace(name: str, index: int, cells: Sequence[CellRow]) -> Trace:
         "hovertemplate": "p = %{customdata[0]} %{customdata[2]}<br>P<sub>cross</sub> %{x:,.0f}"
         "<br>P<sub>onset</sub> %{y:,.0f}<br>%{customdata[1]}<extra></extra>",
     }
+
+
+NEAR = 0.08  # decades: cells closer than this in both directions share the room for a label
+
+
+def _label_places(cells: Sequence[CellRow]) -> list[str]:
+    """Above on the left; of cells that lie together, each takes another corner."""
+    corners = ("top left", "bottom right", "top right", "bottom left")
+    places: list[str] = []
+    for i, cell in enumerate(cells):
+        taken = {
+            place
+            for other, place in zip(cells[:i], places, strict=True)
+            if _distance(cell, other) < NEAR
+        }
+        places.append(next((corner for corner in corners if corner not in taken), corners[0]))
+    return places
+
+
+def _distance(one: CellRow, other: CellRow) -> float:
+    pairs = ((one.p_cross, other.p_cross), (one.p_onset, other.p_onset))
+    return max(abs(math.log10(a / b)) for a, b in pairs if a and b)
+
+
+def residual_interval(cell: CellRow) -> tuple[float, float] | None:
+    """Ends of a cell's residual from both its intervals."""
+    return residual_ends(
+        (cell.p_cross, cell.p_cross_low, cell.p_cross_high),
+        (cell.p_onset, cell.p_onset_low, cell.p_onset_high),
+    )
 
 
 def _arms(
@@ -232,11 +293,11 @@ def _arms(
     }
 
 
-def _residuals(answer: TestsAnswer) -> list[float]:
+def _residuals(answer: CellTests) -> list[float]:
     return [c.residual for c in answer.cells if c.residual is not None]
 
 
-def _summary(answer: TestsAnswer) -> str:
+def _summary(answer: CellTests) -> str:
     residuals = _residuals(answer)
     if not residuals:
         return "No cell has both a crossing and an onset yet."
@@ -247,7 +308,7 @@ def _summary(answer: TestsAnswer) -> str:
     )
 
 
-def _readings(answer: TestsAnswer) -> list[Reading]:
+def _readings(answer: CellTests) -> list[Reading]:
     residuals = _residuals(answer)
     if not residuals:
         return []
@@ -276,7 +337,7 @@ def _readings(answer: TestsAnswer) -> list[Reading]:
     ]
 
 
-def _setting_words(row: SettingRow, reference: Reference | None) -> SettingWords:
+def _setting_words(row: WithinSetting, reference: Reference | None) -> SettingWords:
     printed = None
     if reference is not None and len(row.setting) == 1:
         ((axis, value),) = row.setting.items()
@@ -299,7 +360,7 @@ def _std(value: float | None) -> str:
 
 
 def _meta(
-    answer: TestsAnswer, reference: Reference | None, title: str, summary: str
+    answer: CellTests, reference: Reference | None, title: str, summary: str
 ) -> PredictionMeta:
     notes: list[Note] = []
     lost = answer.n_total - answer.n
@@ -327,9 +388,10 @@ def _meta(
         "readings": _readings(answer),
         "notes": notes,
         "sources": [{"label": "cells", "route": "/tests", "without": ["axis"]}],
+        "claims": claims(answer),
         "tests": table(answer, reference),
-        "test_notes": [f"{text[:1].upper()}{text[1:].rstrip('.')}." for text in answer.notes],
-        "settings": [_setting_words(row, reference) for row in answer.within],
+        "test_notes": [sentence(text) for text in answer.notes],
+        "settings": [_setting_words(row, reference) for row in answer.tests.within],
         "axes": ["prime", "k_mem", "last_batch", *answer.axes],
         "paper": None
         if reference is None

@@ -1,15 +1,63 @@
-"""What happens at each P of one cell: the share of seeds in every regime, and which has most."""
+"""What happens at each P of one cell: the regimes as bars, and as bands behind other charts."""
 
 from __future__ import annotations
 
-from itertools import groupby
+import math
+from collections.abc import Sequence
+from itertools import groupby, pairwise
+from typing import Any
 
-from dashboard.figures.caption import Meta, Reading, answer_caption
-from dashboard.figures.crossing_words import title
-from dashboard.figures.regime_strip import NAMES
-from dashboard.figures.theme import COLOURS, Figure, Trace, figure, layout, linear_axis
-from dashboard.numbers import EN_DASH, people
-from service.answers.regimes import RegimePoint, RegimesAnswer
+from groktime.dashboard.figures.caption import Meta, Reading, answer_caption, cell_title
+from groktime.dashboard.figures.theme import (
+    COLOURS,
+    Figure,
+    Trace,
+    band,
+    figure,
+    layout,
+    linear_axis,
+)
+from groktime.service.analysis.delay import WidthRegime
+from groktime.service.answers.delay import RegimesAnswer
+from groktime.service.words import EN_DASH, REGIMES, human
+
+ON_TOP = (0.948, 1.0)  # share of the plot's height
+
+
+def regime_shapes(
+    answer: RegimesAnswer, low: float, high: float, place: tuple[float, float] | None = None
+) -> list[dict[str, Any]]:
+    """A full-height tint and a strip (on top, or at `place`) for every stretch in one regime.
+
+    Stretches meet half-way (in log P) between the last width of one and the first of the next.
+    """
+    shapes = []
+    bottom, top = place or ON_TOP
+    for name, start, end in stretches(answer.points, low, high):
+        shapes.append(band(start, end, COLOURS[name]))
+        strip = band(start, end, COLOURS[f"{name}_strip"], y0=bottom, y1=top) | {"layer": "above"}
+        if end / start > (high / low) ** 0.14:  # room for the word
+            strip["label"] = {
+                "text": REGIMES[name],
+                "textposition": "middle center",
+                "font": {"size": 11, "color": COLOURS["ink"]},
+            }
+        shapes.append(strip)
+    return shapes
+
+
+def stretches(
+    points: Sequence[WidthRegime], low: float, high: float
+) -> list[tuple[str, float, float]]:
+    """(regime, from P, to P) of neighbouring widths in the same regime, covering [low, high]."""
+    groups = [(name, list(group)) for name, group in groupby(points, key=lambda p: p.regime)]
+    ends = [
+        math.sqrt(before[-1].params * after[0].params)
+        for (_, before), (_, after) in pairwise(groups)
+    ]
+    edges = [low, *ends, high]
+    return [(name, edges[i], edges[i + 1]) for i, (name, _) in enumerate(groups)]
+
 
 COUNTED = ("under_capacity", "memorised_only", "immediate", "grokking")
 ABOVE = 1.06  # where the marks of the majority stand
@@ -18,11 +66,11 @@ ABOVE = 1.06  # where the marks of the majority stand
 def regimes_figure(answer: RegimesAnswer) -> Figure:
     """A stacked bar a width, ascending in P, and above it the regime of most of its seeds."""
     points = answer.points
-    places = [f"{people(p.params)}<br>d {p.width}" for p in points]
+    places = [f"{human(p.params)}<br>d {p.width}" for p in points]
     bars: list[Trace] = [
         {
             "type": "bar",
-            "name": NAMES[name],
+            "name": REGIMES[name],
             "x": places,
             "y": [getattr(p, name) / max(_seeds(p), 1) for p in points],
             "marker": {
@@ -30,7 +78,7 @@ def regimes_figure(answer: RegimesAnswer) -> Figure:
                 "line": {"width": 1, "color": COLOURS["axis"]},
             },
             "customdata": [[p.params, p.width, getattr(p, name), _seeds(p)] for p in points],
-            "hovertemplate": f"{NAMES[name]}: %{{customdata[2]}} of %{{customdata[3]}} seeds<br>"
+            "hovertemplate": f"{REGIMES[name]}: %{{customdata[2]}} of %{{customdata[3]}} seeds<br>"
             "P %{customdata[0]:,} · d %{customdata[1]}<extra></extra>",
         }
         for name in COUNTED
@@ -48,7 +96,7 @@ def regimes_figure(answer: RegimesAnswer) -> Figure:
             "color": [COLOURS[f"{p.regime}_strip"] for p in points],
             "line": {"width": 1, "color": COLOURS["muted"]},
         },
-        "customdata": [[p.params, p.width, NAMES[p.regime]] for p in points],
+        "customdata": [[p.params, p.width, REGIMES[p.regime]] for p in points],
         "hovertemplate": "%{customdata[2]}<br>P %{customdata[0]:,} · d %{customdata[1]}"
         "<extra></extra>",
         "showlegend": False,
@@ -64,7 +112,7 @@ def regimes_figure(answer: RegimesAnswer) -> Figure:
     return figure([*bars, majority], frame)
 
 
-def _seeds(point: RegimePoint) -> int:
+def _seeds(point: WidthRegime) -> int:
     return sum(getattr(point, name) for name in COUNTED)
 
 
@@ -73,22 +121,22 @@ def _summary(answer: RegimesAnswer) -> str:
     parts = []
     for name, group in groupby(answer.points, key=lambda p: p.regime):
         sizes = [p.params for p in group]
-        ends = people(sizes[0])
+        ends = human(sizes[0])
         if len(sizes) > 1:
-            ends += f" {EN_DASH} {people(sizes[-1])}"
-        parts.append(f"{NAMES[name]} at P = {ends}")
+            ends += f" {EN_DASH} {human(sizes[-1])}"
+        parts.append(f"{REGIMES[name]} at P = {ends}")
     return ("By most seeds: " + ", then ".join(parts) + ".") if parts else "Nothing is known yet."
 
 
 def _readings(answer: RegimesAnswer) -> list[Reading]:
     found = []
-    for name in NAMES:
+    for name in REGIMES:
         sizes = [p.params for p in answer.points if p.regime == name]
         if sizes:
             reading: Reading = {
-                "term": NAMES[name],
+                "term": REGIMES[name],
                 "value": f"{len(sizes)} of {len(answer.points)} widths",
-                "detail": f"P from {people(min(sizes))} to {people(max(sizes))}",
+                "detail": f"P from {human(min(sizes))} to {human(max(sizes))}",
                 "role": f"{name}_strip",
             }
             found.append(reading)
@@ -97,7 +145,7 @@ def _readings(answer: RegimesAnswer) -> list[Reading]:
 
 def _meta(answer: RegimesAnswer) -> Meta:
     meta: Meta = {
-        "title": f"{title(answer)}: regimes",
+        "title": f"{cell_title(answer)}: regimes",
         "summary": _summary(answer),
         "caption": answer_caption(answer),
         "readings": _readings(answer),

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
-from dashboard.figures.caption import Meta, Reading, answer_caption, bits_text
-from dashboard.figures.crossing_words import title
-from dashboard.figures.speed_traces import centres, speed_traces, subscript, watched
-from dashboard.figures.theme import (
+from groktime.dashboard.figures.caption import Meta, Reading, answer_caption, cell_title
+from groktime.dashboard.figures.theme import (
     COLOURS,
     Figure,
     Trace,
@@ -18,8 +17,172 @@ from dashboard.figures.theme import (
     trace_type,
     vertical,
 )
-from dashboard.numbers import people
-from service.answers.speeds import SpeedPoint, SpeedsAnswer
+from groktime.service.answers.crossing import SpeedPoint, SpeedsAnswer
+from groktime.service.answers.wording import bits_text
+from groktime.service.words import human
+
+_STEPS = 12  # pieces of the curve between two widths: it looks smooth
+
+
+def speed_traces(
+    name: str, role: str, points: Sequence[SpeedPoint], answer: SpeedsAnswer, *, axis: str
+) -> list[Trace]:
+    """The curve over widths, the band from the fastest to the slowest seed, and open ends."""
+    if not points:
+        return []
+    centre = centres(points, answer)
+    params = [p.params for p in points]
+    banded = [(p.params, watched(p)) for p in points if watched(p)]
+    ends = [(x, max(times)) for x, times in banded]
+    ends += [(x, min(times)) for x, times in reversed(banded)]
+    label = subscript(name)
+    shared = {"yaxis": axis, "legendgroup": name}
+    band_trace: Trace = {
+        "type": "scatter",
+        "mode": "lines",
+        "name": f"{label} fastest to slowest seed",
+        "x": [x for x, _ in ends],
+        "y": [y for _, y in ends],
+        "fill": "toself",
+        "fillcolor": COLOURS[f"{role}_band"],
+        "line": {"width": 0},
+        "hoverinfo": "skip",
+        "showlegend": False,
+        **shared,
+    }
+    word = "memorise" if role == "mem" else "generalise"
+    between = _between_widths(params, centre, answer.method)
+    line: Trace = {
+        "type": "scatter",
+        "mode": "lines",
+        "name": f"{label}: {answer.units} to {word}",
+        "x": [x for x, _ in between],
+        "y": [y for _, y in between],
+        "connectgaps": False,
+        "line": {"color": COLOURS[role], "width": 2.5},
+        "hoverinfo": "skip",
+        **shared,
+    }
+    curve: Trace = {
+        "type": "scatter",
+        "mode": "markers",
+        "name": f"{label}: {answer.units} to {word}",
+        "x": params,
+        "y": centre,
+        "marker": {"color": COLOURS[role], "size": 5},
+        "showlegend": False,
+        "customdata": [[p.width, p.reached, p.seeds] for p in points],
+        "hovertemplate": f"{label} %{{y:,.0f}} {answer.units}<br>P %{{x:,}} · "
+        "d %{customdata[0]}<br>%{customdata[1]} of %{customdata[2]} seeds reached it"
+        "<extra></extra>",
+        **shared,
+    }
+    return [
+        band_trace,
+        line,
+        curve,
+        *_open_ends(label, role, points, centre, shared),
+        *_diverged(label, role, points, shared),
+    ]
+
+
+def _between_widths(
+    params: Sequence[int], centre: Sequence[float | None], method: str
+) -> list[tuple[float, float | None]]:
+    """The curve as the crossing sees it: 1/T linear in log P, by the paper's method T in P.
+
+    None where a width has no centre, so that the line breaks there
+    """
+    drawn: list[tuple[float, float | None]] = []
+    for i, (x, y) in enumerate(zip(params, centre, strict=True)):
+        drawn.append((x, y))
+        after = centre[i + 1] if i + 1 < len(params) else None
+        if y is None or after is None:
+            continue
+        for share in (step / _STEPS for step in range(1, _STEPS)):
+            if method == "paper":
+                at, time = x + share * (params[i + 1] - x), y + share * (after - y)
+            else:
+                at = x * (params[i + 1] / x) ** share
+                time = 1 / (1 / y + share * (1 / after - 1 / y))
+            drawn.append((at, time))
+    return drawn
+
+
+def centres(points: Sequence[SpeedPoint], answer: SpeedsAnswer) -> list[float | None]:
+    """The centre over seeds that the answer's method goes by; None: not reached."""
+    return [p.mean_reached if answer.method == "paper" else p.median for p in points]
+
+
+def subscript(name: str) -> str:
+    """T_mem as it is set in a figure."""
+    return f"{name[0]}<sub>{name[2:]}</sub>"
+
+
+def watched(point: SpeedPoint) -> list[float]:
+    """Times of the seeds: first passages, and last epochs of those that were watched in vain.
+
+    A diverged run ended early without being slow or fast, so it has no time here.
+    """
+    return [s.last if s.value is None else s.value for s in point.values if not s.diverged]
+
+
+def _top(points: Sequence[SpeedPoint]) -> float:
+    """Where marks stand that have no time of their own: at the longest anything was watched."""
+    return max((t for p in points for t in watched(p)), default=max(p.horizon for p in points))
+
+
+def _open_ends(
+    label: str,
+    role: str,
+    points: Sequence[SpeedPoint],
+    centre: Sequence[float | None],
+    shared: dict[str, Any],
+) -> list[Trace]:
+    """Arrows where the centre lies above the last epoch trained: not reached, never a value."""
+    unreached = [p for p, c in zip(points, centre, strict=True) if c is None and watched(p)]
+    if not unreached:
+        return []
+    return [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": f"{label} not reached",
+            "x": [p.params for p in unreached],
+            "y": [max(watched(p)) for p in unreached],
+            "marker": {"symbol": "arrow-up", "size": 9, "color": COLOURS[role]},
+            "customdata": [[p.width, p.reached, p.seeds] for p in unreached],
+            "hovertemplate": f"{label} above %{{y:,.0f}}: not reached<br>P %{{x:,}} · "
+            "d %{customdata[0]}<br>%{customdata[1]} of %{customdata[2]} seeds reached it"
+            "<extra></extra>",
+            "showlegend": False,
+            **shared,
+        }
+    ]
+
+
+def _diverged(
+    label: str, role: str, points: Sequence[SpeedPoint], shared: dict[str, Any]
+) -> list[Trace]:
+    """A cross at widths where a seed's loss became infinite: counted as never reached."""
+    lost = [p for p in points if p.diverged]
+    if not lost:
+        return []
+    return [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": f"{label} diverged",
+            "x": [p.params for p in lost],
+            "y": [_top(points)] * len(lost),
+            "marker": {"symbol": "x-thin-open", "size": 8, "color": COLOURS[role]},
+            "customdata": [[p.width, p.diverged, p.seeds] for p in lost],
+            "hovertemplate": f"{label}: %{{customdata[1]}} of %{{customdata[2]}} seeds diverged"
+            "<br>P %{x:,} · d %{customdata[0]}<extra></extra>",
+            "showlegend": False,
+            **shared,
+        }
+    ]
 
 
 def speeds_figure(answer: SpeedsAnswer) -> Figure:
@@ -87,8 +250,8 @@ def _sentence(name: str, points: Sequence[SpeedPoint], answer: SpeedsAnswer) -> 
         return f"{name} was not reached at any width."
     (first, slow), (last, fast) = reached[0], reached[-1]
     return (
-        f"{name} goes from {people(slow)} {answer.units} at P = {people(first)} "
-        f"to {people(fast)} at P = {people(last)}."
+        f"{name} goes from {human(slow)} {answer.units} at P = {human(first)} "
+        f"to {human(fast)} at P = {human(last)}."
     )
 
 
@@ -107,7 +270,7 @@ def _reading(
 def _meta(answer: SpeedsAnswer) -> Meta:
     mem, gen = answer.t_mem, answer.t_gen
     meta: Meta = {
-        "title": f"{title(answer)}: speeds",
+        "title": f"{cell_title(answer)}: speeds",
         "summary": f"{_sentence('T_mem', mem, answer)} {_sentence('T_gen', gen, answer)}",
         "caption": answer_caption(answer, bits_text(answer.c_model)),
         "readings": [
@@ -115,7 +278,7 @@ def _meta(answer: SpeedsAnswer) -> Meta:
             _reading("T_gen", "gen", gen, answer, answer.censored.grok),
             {
                 "term": "P_mem",
-                "value": people(answer.p_mem),
+                "value": human(answer.p_mem),
                 "detail": "K_mem / C_model, parameters",
                 "role": "p_mem",
             },

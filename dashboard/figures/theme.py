@@ -7,8 +7,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dashboard.numbers import people, scientific
-from dashboard.page import STATIC_DIR
+from groktime.dashboard.page import STATIC_DIR
+from groktime.service.words import human, scientific
 
 Figure = dict[str, Any]
 Trace = dict[str, Any]
@@ -20,6 +20,9 @@ FONT = "Inter, ui-sans-serif, system-ui, sans-serif"
 CREST = [[i / 5, COLOURS[f"crest_{i}"]] for i in range(6)]
 SERIES = tuple(COLOURS[f"series_{i}"] for i in range(8))
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "pentagon", "star")
+# Primes are ordered, and so are their colours: small ones yellow, large ones blue.
+PRIMES = tuple(COLOURS[f"prime_{i}"] for i in range(10))
+PRIME_SYMBOLS = (*SYMBOLS, "triangle-down", "hexagon")
 
 # Ticks inside a decade, for axes over at most so many decades.
 _STEPS = ((1.3, (1, 1.5, 2, 3, 5, 7)), (3, (1, 2, 5)), (5, (1, 3)), (math.inf, (1,)))
@@ -37,6 +40,13 @@ def series_look(index: int) -> tuple[str, str]:
     return SERIES[index % len(SERIES)], SYMBOLS[(index + turn) % len(SYMBOLS)]
 
 
+def prime_look(prime: int, primes: Sequence[int]) -> tuple[str, str]:
+    """Colour and symbol of a prime among others: its place on the one scale of primes."""
+    rank = sorted(primes).index(prime)
+    place = rank / max(len(primes) - 1, 1)
+    return PRIMES[round(place * (len(PRIMES) - 1))], PRIME_SYMBOLS[rank % len(PRIME_SYMBOLS)]
+
+
 def log_ticks(low: float, high: float) -> tuple[list[float], list[str]]:
     """Round values of 1, 2, 5 · 10^k inside [low, high], thinned out over many decades."""
     decades = math.log10(high / low)
@@ -49,7 +59,7 @@ def log_ticks(low: float, high: float) -> tuple[list[float], list[str]]:
         for step in steps
     ]
     inside = [v for v in values if low <= v <= high]
-    return inside, [scientific(v) if low < _SMALL else people(v) for v in inside]
+    return inside, [scientific(v) if low < _SMALL else human(v) for v in inside]
 
 
 def span(values: Iterable[float], *, margin: float = 0.04) -> tuple[float, float]:
@@ -63,7 +73,7 @@ def span(values: Iterable[float], *, margin: float = 0.04) -> tuple[float, float
 
 
 def log_axis(title: str, low: float, high: float, **more: Any) -> dict[str, Any]:
-    """A logarithmic axis with ticks that people read."""
+    """A logarithmic axis with ticks that human read."""
     values, labels = log_ticks(low, high)
     return _axis(title) | {
         "type": "log",

@@ -5,8 +5,8 @@ const listeners = new Set();
 export const VIEWS = ["delay", "capacity", "memorisation", "onset", "runs", "sweeps"];
 
 export function here() {
-  const match = location.pathname.match(/^\/view\/([a-z]+)/);
-  const view = match && VIEWS.includes(match[1]) ? match[1] : "delay";
+  const match = location.pathname.match(/^\/view\/([^/]+)/);
+  const view = !match ? "start" : VIEWS.includes(match[1]) ? match[1] : "unknown";
   return { view, query: new URLSearchParams(location.search) };
 }
 
@@ -14,16 +14,19 @@ export function here() {
 export function changed(query, changes) {
   const next = new URLSearchParams(query);
   for (const [name, value] of Object.entries(changes)) {
+    if (!Array.isArray(value) && value !== null && value !== undefined) {
+      next.set(name, value); // in its place, so that an address keeps its order
+      continue;
+    }
     next.delete(name);
-    if (value === null || value === undefined) continue;
-    for (const one of Array.isArray(value) ? value : [value]) next.append(name, one);
+    for (const one of value ?? []) next.append(name, one);
   }
   return next;
 }
 
 export function path(view, query) {
   const text = new URLSearchParams(query).toString();
-  return `/view/${view}${text ? `?${text}` : ""}`;
+  return `${view === "start" ? "/" : `/view/${view}`}${text ? `?${text}` : ""}`;
 }
 
 export function go(view, query, { replace = false } = {}) {

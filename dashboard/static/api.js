@@ -27,10 +27,18 @@ export async function file(route) {
   return (await answered(route, { headers: bearer() })).blob();
 }
 
+// The answer to a question that was asked before the scripts were here; it is taken once.
+function early(route, { method = "GET", headers }) {
+  const asked = window.groktimeEarly;
+  const answer = method === "GET" && !headers.Authorization ? asked?.get(route) : undefined;
+  asked?.delete(route);
+  return answer;
+}
+
 async function answered(route, options) {
   let response;
   try {
-    response = await fetch(route, options);
+    response = await (early(route, options) ?? fetch(route, options));
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Refused(0, { detail: "The server cannot be reached. Is groktime serve running?" });

@@ -1,11 +1,11 @@
 // The frame around the views: which one is shown, the theme, and what is live.
 
 import { el, rich } from "./dom.js";
-import { VIEWS, here, onMove, path } from "./address.js";
+import { VIEWS, here, onMove, path, settle } from "./address.js";
 import { themeButton } from "./palette.js";
 import { field } from "./controls.js";
 import { forgetPlots, plotly } from "./drawing.js";
-import { suites } from "./suites.js";
+import { chosen, forget, start, suites } from "./suites.js";
 import { live } from "./live.js";
 
 const NAMES = {
@@ -37,13 +37,14 @@ async function show() {
   try {
     await arrive(() => mine === latest);
   } finally {
+    window.groktimeEarly.clear(); // what was asked for the first page is old now
     if (mine === latest) main.dataset.state = "settled";
   }
 }
 
 async function arrive(stillWanted) {
   const { view } = here();
-  const arriving = import(`./views/${view}.js`);
+  const arriving = view === "unknown" ? null : import(`./views/${view}.js`);
   try {
     known = await suites();
   } catch (error) {
@@ -51,10 +52,26 @@ async function arrive(stillWanted) {
       el("p", {}, error.message), el("button", { type: "button", class: "button", onclick: show }, "Try again"));
   }
   if (!stillWanted()) return;
-  document.title = `${NAMES[view]} · groktime`;
+  document.title = NAMES[view] ? `${NAMES[view]} · groktime` : "groktime";
   if (!known.length && view !== "sweeps") {
     navigation(view, here().query, []);
     return welcome();
+  }
+  if (view === "unknown") return lost();
+  const named = here().query.get("suite");
+  if (named && !chosen(known, here().query)) {
+    forget(); // it may have been registered since
+    known = await suites();
+    if (!stillWanted()) return;
+    if (!chosen(known, here().query)) return absent(view, named);
+  }
+  try {
+    const begin = known.length ? await start(view, here().query, known) : {};
+    if (!stillWanted()) return;
+    settle(begin);
+  } catch (error) {
+    if (!named) return message("Nothing could be chosen", el("p", {}, error.message));
+    // The charts say what is refused and offer what is there.
   }
   if (current?.name !== view) {
     const module = await arriving;
@@ -78,6 +95,22 @@ function message(title, ...parts) {
   current = undefined;
   main.dataset.view = "message";
   main.replaceChildren(el("section", { class: "card message" }, el("h1", {}, title), ...parts));
+}
+
+// A link that names a suite which is not there shows no other one's data.
+function absent(view, name) {
+  navigation(view, new URLSearchParams(), []);
+  message(`There is no suite ${name} here`,
+    el("p", {}, "The link names a suite that this database does not have. These are there:"),
+    el("div", { class: "chips" }, known.map((one) =>
+      el("a", { class: "chip", "data-link": true, href: path(view, { suite: one.name }) }, one.name))));
+}
+
+// An address that names no view: say so, and lead back.
+function lost() {
+  navigation("", new URLSearchParams(), []);
+  message("There is no such view", el("p", {}, `${location.pathname} names none of the views above.`),
+    el("p", {}, el("a", { href: "/", "data-link": true }, "To the first page")));
 }
 
 // Reading may be closed by a token; it stays in this tab only.

@@ -5,7 +5,7 @@ import { ask } from "./api.js";
 import { changed, path, set } from "./address.js";
 import { el } from "./dom.js";
 import { tableLink } from "./exporting.js";
-import { people, whole } from "./numbers.js";
+import { human, whole } from "./numbers.js";
 import { axisName, axisValue } from "./suites.js";
 
 const PAGE = 100;
@@ -76,7 +76,7 @@ function columnsOf(suite, level) {
     ...Object.keys(suite.axes).map((axis) => [axis, axisName(axis), typeof suite.axes[axis][0] === "number",
       (cell) => cell.setting[axis], (cell) => axisValue(axis, cell.setting[axis] ?? "–")]),
     ["width", "Width d", true, (cell) => cell.width],
-    ["params", "P", true, (cell) => cell.params, (cell) => people(cell.params)],
+    ["params", "P", true, (cell) => cell.params, (cell) => human(cell.params)],
     ["done", "Seeds done", true, (cell) => cell.done, (cell) => `${cell.done} of ${cell.runs}`],
     ["train", `Train 99 %, mean (${ci})`, false, (cell) => cell.e_train_99.mean, (cell) => mean(cell.e_train_99, cell.kind === "capacity" ? 0 : cell.done)],
     ["val", `Val 99 %, mean (${ci})`, false, (cell) => cell.e_val_99.mean, (cell) => mean(cell.e_val_99, cell.kind === "grok" ? cell.done : 0)],
@@ -94,8 +94,8 @@ function compared(a, b) {
 
 function mean({ mean: centre, low, high, reached }, of) {
   if (!reached) return of ? `not reached (0 of ${of})` : "–";
-  const interval = low === null ? "" : ` (${people(low)}–${people(high)})`;
-  return `${people(centre)}${interval}${of && reached < of ? `, ${reached} of ${of} reached` : ""}`;
+  const interval = low === null ? "" : ` (${human(low)}–${human(high)})`;
+  return `${human(centre)}${interval}${of && reached < of ? `, ${reached} of ${of} reached` : ""}`;
 }
 
 function runsOf(suite, cell) {

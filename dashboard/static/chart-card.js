@@ -8,6 +8,8 @@ import { exportMenu } from "./exporting.js";
 import { changed, here, path } from "./address.js";
 
 const MOST_OFFERS = 24;
+// Which cell a file is of, beside its suite and prime.
+const SETTINGS = ["weight_decay", "lr", "init_scale", "train_fraction", "depth", "operation", "batch_size", "positions"];
 
 export class ChartCard {
   // `adapt` may change the figure before it is drawn; `onMeta` hears what the figure says.
@@ -16,24 +18,25 @@ export class ChartCard {
     this.query = "";
     this.heading = el(level, {}, ...rich(title));
     this.plot = el("div", { class: "plot", role: "group", "aria-label": title });
-    this.plot.style.height = `${height}px`;
+    this.plot.style.height = typeof height === "number" ? `${height}px` : height;
     this.notes = el("ul", { class: "notes", hidden: true });
     this.caption = el("p", { class: "caption" });
     this.summary = el("p", { class: "visually-hidden" });
     this.overlay = el("div", { class: "overlay", role: "status" });
     this.node = el("section", { class: "card chart", dataset: { state: "loading", chart: name } },
       el("div", { class: "card-head" }, this.heading, exportMenu(this)),
-      this.notes,
       el("div", { class: "plot-frame" }, this.plot, this.overlay),
       this.summary,
+      this.notes,
       this.caption);
     this.show("loading");
   }
 
   get fileName() {
     const chosen = new URLSearchParams(this.query);
-    return ["groktime", this.name, chosen.get("suite"), chosen.get("prime") && `p${chosen.get("prime")}`]
-      .filter(Boolean).join("-");
+    const setting = [...chosen].filter(([name]) => SETTINGS.includes(name)).map(([name, value]) => `${name}-${value}`);
+    return ["groktime", this.name, chosen.get("suite"), chosen.get("prime") && `p${chosen.get("prime")}`, ...setting]
+      .filter(Boolean).join("-").replace(/[^\w.-]+/g, "_");
   }
 
   async load(query) {
@@ -78,7 +81,8 @@ export class ChartCard {
     this.caption.textContent = this.summary.textContent = "";
     this.plot.setAttribute("aria-label", `Chart. ${error.message}`);
     this.onMeta?.(null);
-    this.show("refused", error.message, offers(error.problem));
+    // Runs that are not there yet are news about the suite, not a fault.
+    this.show(error.status === 409 ? "empty" : "refused", error.message, offers(error.problem));
   }
 
   show(state, text = "", more = []) {

@@ -32,15 +32,31 @@ const PHONE = 430;
 export async function draw(node, figure, { adapt = (f) => f, config = {} } = {}) {
   const Plotly = await plotly();
   const shown = themed(fitted(adapt(structuredClone(figure)), node.clientWidth));
-  await Plotly.react(node, shown.data, shown.layout, { ...CONFIG, ...config });
+  // A finger cannot hover, and the bar of buttons would cover what stands above the plot.
+  const touched = matchMedia("(hover: none)").matches ? { displayModeBar: false } : {};
+  await Plotly.react(node, shown.data, shown.layout, { ...CONFIG, ...touched, ...config });
   return shown;
+}
+
+const LETTER = 6.3; // px of a letter in the name of a regime
+
+// A name that its stretch of the axis has no room for is left out; the legend below tells it.
+function named(layout, width) {
+  const [low, high] = layout.xaxis?.range ?? [];
+  const room = width - (layout.margin?.l ?? 0) - (layout.margin?.r ?? 0);
+  for (const shape of layout.shapes ?? []) {
+    if (!shape.label || layout.xaxis.type !== "log") continue;
+    const share = (Math.log10(shape.x1) - Math.log10(shape.x0)) / (high - low);
+    if (share * room < shape.label.text.length * LETTER) delete shape.label;
+  }
 }
 
 // A narrow screen has no room for the legend beside the colour bar.
 function fitted(figure, width) {
+  if (width) named(figure.layout, width);
   if (!width || width > PHONE) return figure;
   const { layout, data } = figure;
-  layout.margin = { ...layout.margin, l: 48, r: layout.yaxis2 ? 48 : 12 };
+  layout.margin = { ...layout.margin, l: 48, r: layout.yaxis2?.side === "right" ? 48 : 12 };
   for (const trace of data) if (trace.marker?.colorbar) trace.marker.showscale = false;
   for (const name of Object.keys(layout)) {
     if (/^[xy]axis/.test(name) && layout[name].title) layout[name].title.font = { ...layout[name].title.font, size: 11 };

@@ -20,11 +20,17 @@ export function exportMenu(card) {
   return menu;
 }
 
-// A click anywhere else closes an open menu.
+// A click anywhere else, or Escape, closes what is folded out over the page.
 document.addEventListener("click", (event) => {
-  for (const menu of document.querySelectorAll(".menu[open]")) {
-    if (!menu.contains(event.target)) menu.open = false;
+  for (const open of document.querySelectorAll(".menu[open], .pop[open]")) {
+    if (event.target.isConnected && !open.contains(event.target)) open.open = false;
   }
+});
+document.addEventListener("keydown", (event) => {
+  const open = event.key === "Escape" && document.querySelector(".pop[open]");
+  if (!open) return;
+  open.open = false;
+  open.querySelector("summary").focus();
 });
 
 function items(card, menu) {

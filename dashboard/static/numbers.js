@@ -1,6 +1,7 @@
-// Numbers as people read them; the same rules as the server's.
+// Numbers as people read them, by the rules of service/words.py; tests hold both to one table of
+// examples.
 
-export function people(value, digits = 3) {
+export function human(value, digits = 3) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
   const rounded = Number(Math.abs(value).toPrecision(digits));
   const sign = value < 0 ? "−" : "";
@@ -15,11 +16,13 @@ const trim = (value, digits) => String(Number(value.toPrecision(digits)));
 export const whole = (value) => (value ?? 0).toLocaleString("en");
 
 export function duration(seconds) {
-  if (seconds === null || seconds === undefined) return "–";
-  if (seconds < 90) return `${Math.round(seconds)} s`;
-  const minutes = seconds / 60;
-  if (minutes < 90) return `${Math.round(minutes)} min`;
-  const hours = minutes / 60;
-  if (hours < 36) return `${Math.floor(hours)} h ${Math.round(minutes % 60)} min`;
-  return `${(hours / 24).toFixed(1)} days`;
+  if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return "–";
+  if (seconds < 89.5) return `${Math.floor(seconds + 0.5)} s`;
+  const minutes = Math.floor(seconds / 60 + 0.5);
+  if (minutes < 90) return `${minutes} min`;
+  if (minutes < 48 * 60) {
+    const rest = minutes % 60;
+    return `${Math.floor(minutes / 60)} h${rest ? ` ${rest} min` : ""}`;
+  }
+  return `${Math.floor(minutes / 144 + 0.5) / 10} days`;
 }

@@ -1,7 +1,7 @@
 // What stands around the charts: headings, numbers, explanations, the controls shared by views.
 
 import { el, rich } from "./dom.js";
-import { path, set } from "./address.js";
+import { set } from "./address.js";
 import { chips, numberField, segmented, select, thresholdSlider } from "./controls.js";
 import { axisName, axisValue } from "./suites.js";
 
@@ -9,9 +9,9 @@ export function intro(title, text) {
   return el("div", { class: "intro" }, el("h1", {}, ...rich(title)), el("p", {}, ...rich(text)));
 }
 
-export function readings(meta) {
-  return el("dl", { class: meta?.readings.length > 5 ? "readings many" : "readings" }, (meta?.readings ?? []).map((reading) => {
-    const node = el("div", { class: "reading" },
+export function readings(meta, most = Infinity) {
+  return el("dl", { class: "readings" }, (meta?.readings ?? []).slice(0, most).map((reading) => {
+    const node = el("div", { class: "reading", dataset: { term: reading.term } },
       el("dt", {}, ...rich(reading.term)),
       el("dd", { class: "value" }, reading.value),
       el("dd", { class: "detail" }, ...rich(reading.detail)));
@@ -20,9 +20,12 @@ export function readings(meta) {
   }));
 }
 
+// Does the claim hold in what is shown? In the colour of the answer.
+export const verdict = (note) => note && el("p", { class: `verdict-line ${note.tone}` }, ...rich(note.text));
+
 export function explain(title, ...paragraphs) {
   return el("section", { class: "card explain" }, el("h2", {}, title),
-    paragraphs.map((text) => (typeof text === "string" ? el("p", {}, ...rich(text)) : text)));
+    el("div", { class: "reading-matter" }, paragraphs.map((text) => (typeof text === "string" ? el("p", {}, ...rich(text)) : text))));
 }
 
 export function legend(entries) {
@@ -34,7 +37,7 @@ export function legend(entries) {
 }
 
 export function suitePicker(all, suite) {
-  return select("Suite", "suite", all.map((s) => ({ value: s.name, text: s.name })), suite.name, {
+  return select("Suite", "suite", all.map((s) => ({ value: s.name, text: s.states.done || s.inherited ? s.name : `${s.name} · untrained` })), suite.name, {
     // Another suite has other primes and axes: only conventions stay.
     onChange: (name) => set({
       suite: name, prime: null, run: null, cursor: null, page: null, axis: null, labels: null, max_width: null,
@@ -43,10 +46,13 @@ export function suitePicker(all, suite) {
   });
 }
 
-// What the suite says of itself, in its file, and where its runs came from if not from here.
+// What the suite says of itself, in its file, and where its runs came from: folded behind one line.
 export function suiteNote(suite) {
-  return el("div", { class: "suite-note" },
-    suite.description && el("p", {}, suite.description), suite.recorded && recording(suite.recorded));
+  return el("details", { class: "pop about" },
+    el("summary", { class: "quiet-button" }, "About ", el("span", { class: "wide" }, "this suite")),
+    el("div", { class: "pop-panel suite-note" },
+      suite.description && el("p", {}, suite.description), suite.recorded && recording(suite.recorded),
+      el("p", {}, el("a", { href: `/suites/${suite.name}/report` }, "Its report"), " has every number, test and table.")));
 }
 
 function recording(made) {
@@ -60,8 +66,8 @@ function recording(made) {
     made.git_commit && `commit ${made.git_commit.slice(0, 12)}`,
     made.thinning && `curves keep ${made.thinning}`,
   ];
-  return el("details", { class: "recorded" },
-    el("summary", {}, el("span", { class: "badge" }, "recorded"),
+  return el("div", { class: "recorded" },
+    el("p", {}, el("span", { class: "badge" }, "recorded"),
       [` on ${date}`, ...(made.devices ?? []), ...(made.engines ?? []).map((name) => `${name} engine`), ...main].join(" · ")),
     el("ul", {}, facts.filter(Boolean).map((text) => el("li", {}, text))));
 }
@@ -74,24 +80,34 @@ export function axisPickers(suite, query, { any = false, onChange } = {}) {
 }
 
 export function primePicker(suite, query, { all = false } = {}) {
-  const options = suite.primes.map((prime) => ({ value: prime, text: String(prime) }));
+  const untrained = new Set(suite.untrained);
+  const options = suite.primes.map((prime) => ({ value: prime, text: untrained.has(prime) ? `${prime} · untrained` : String(prime) }));
   if (all && suite.primes.length > 1) options.push({ value: "all", text: "All" });
   return chips("Prime p", "prime", options, query.get("prime"));
 }
 
-export const methodPicker = (query) => segmented("Method", "method", [
-  { value: "robust", text: "Robust", title: "Kaplan–Meier medians, censoring counted, intervals" },
-  { value: "paper", text: "Paper", title: "Means over seeds that got there, closest approach" },
-], query.get("method") ?? "robust");
+export const methodPicker = (query) => explained(segmented("Method", "method", [
+  { value: "robust", text: "Robust" }, { value: "paper", text: "Paper" },
+], query.get("method") ?? "robust"),
+  "Robust: medians over seeds that count runs stopped early, with intervals. Paper: its own rules, means over the seeds that got there and the closest approach of the curves.");
 
-export const clockPicker = (query) => segmented("Training clock", "clock", [
-  { value: "online", text: "Online", title: "Counted during the epoch, dropout on" },
-  { value: "eval", text: "Eval", title: "Counted after the epoch, dropout off" },
-], query.get("clock") ?? "online");
+export const clockPicker = (query) => explained(segmented("Training clock", "clock", [
+  { value: "online", text: "Online" }, { value: "eval", text: "Eval" },
+], query.get("clock") ?? "online"),
+  "When training accuracy is read. Online: during the epoch, with dropout, as the paper does. Eval: after it, without dropout.");
 
-export const unitsPicker = (query) => segmented("Time in", "units", [
+export const unitsPicker = (query) => explained(segmented("Time in", "units", [
   { value: "epochs", text: "Epochs" }, { value: "steps", text: "Steps" },
-], query.get("units") ?? "epochs");
+], query.get("units") ?? "epochs"), "An epoch sees every example once; a step is one batch.");
+
+// A choice with what it means beneath it: nobody should have to know our words.
+export function explained(control, text) {
+  if (!control) return null;
+  const id = `about-${control.querySelector("input").name}`;
+  control.querySelector(".segments").setAttribute("aria-describedby", id);
+  control.append(el("p", { class: "hint", id }, text));
+  return control;
+}
 
 const THRESHOLDS = {
   t_mem: "T_mem: memorised at", t_gen: "T_gen: generalised at",
@@ -99,8 +115,9 @@ const THRESHOLDS = {
 };
 const LEVELS = [0.8, 0.9, 0.95, 0.99];
 
-// What few visitors change: thresholds, widths, intervals. `more` adds fields of one view.
-export function fineSettings(query, suite, names, more = {}) {
+// How the numbers are made, folded behind a line that says it: choices first, then what few change
+// (thresholds, widths, intervals). `more` adds fields of one view.
+export function measuring(query, suite, choices, names, more = {}) {
   const own = suite.analysis?.thresholds ?? {};
   const usual = { t_mem: 0.99, t_gen: 0.99, e_train: 0.99, e_val: 0.98, ...own };
   const widest = suite.analysis?.max_width;
@@ -116,17 +133,21 @@ export function fineSettings(query, suite, names, more = {}) {
   const changed = names.some((name) => query.has(name));
   const reset = el("button", { type: "button", class: "button", hidden: !changed,
     onclick: () => set(Object.fromEntries(names.map((name) => [name, null]))) }, "Back to the suite's own");
-  return el("details", { class: "more", open: changed },
-    el("summary", {}, "Thresholds, widths, intervals"),
-    el("p", { class: "hint" }, "Accuracies are rungs of the stored ladder, 50 % to 99.9 %. Runs that stopped at an accuracy cannot tell what came after it; a chart that would need it says so."),
-    el("div", { class: "sliders" }, sliders.map((name) =>
-      thresholdSlider(rich(THRESHOLDS[name]), name, Number(query.get(name) ?? usual[name]), { onMove: () => (reset.hidden = false) }))),
-    el("div", { class: "inline-form" }, others.map((name) => fields[name]()), reset));
+  const said = [query.get("method"), query.get("clock"), query.get("units"), changed && "changed"].filter(Boolean).join(", ");
+  return el("details", { class: "pop more" },
+    el("summary", { class: "quiet-button" }, "How it is measured", said && el("span", { class: "said" }, said)),
+    el("div", { class: "pop-panel" },
+      el("div", { class: "choices" }, choices),
+      sliders.length > 0 && el("p", { class: "hint" }, "Accuracies are rungs of the stored ladder, 50 % to 99.9 %. Runs that stopped at an accuracy cannot tell what came after it; a chart that would need it says so."),
+      el("div", { class: "sliders" }, sliders.map((name) =>
+        thresholdSlider(rich(THRESHOLDS[name]), name, Number(query.get(name) ?? usual[name]), { onMove: () => (reset.hidden = false) }))),
+      el("div", { class: "inline-form" }, others.map((name) => fields[name]()), reset)));
 }
 
 // Speed runs with random labels, or with the task's own labels shuffled, where a suite has both.
-export const labelsPicker = (suite, query) => (suite.labels.length < 2 ? null : segmented("Labels", "labels",
-  suite.labels.map((value) => ({ value, text: value.charAt(0).toUpperCase() + value.slice(1) })), query.get("labels") ?? "random"));
+export const labelsPicker = (suite, query) => (suite.labels.length < 2 ? null : explained(segmented("Labels", "labels",
+  suite.labels.map((value) => ({ value, text: value.charAt(0).toUpperCase() + value.slice(1) })), query.get("labels") ?? "random"),
+"What is memorised: labels drawn at random, or the task's own labels shuffled."));
 
 // The parameters of a chart: what the view's address says, limited to names the route knows.
 export function chartQuery(query, suite, names) {
@@ -138,32 +159,9 @@ export function chartQuery(query, suite, names) {
   return kept;
 }
 
-// Axes a link leaves out take their first value, so that one cell is meant.
-export function firstSetting(suite, query) {
-  return Object.fromEntries(Object.entries(suite.axes)
-    .filter(([axis, values]) => values.length > 1 && !query.get(axis))
-    .map(([axis, values]) => [axis, values[0]]));
-}
-
-// The demonstration, explained with the numbers that its chart shows.
-export function guide(suite, meta, all) {
-  if (suite.name !== "demo" || !meta || localStorage.getItem("groktime-guided")) return null;
-  const [cross, onset] = meta.readings;
-  const found = cross.value === "–"
-    ? "Here the two curves do not cross within the widths that were trained."
-    : `Here they cross at P_cross = ${cross.value} (${cross.detail}).`;
-  const started = onset.value === "–" ? `Onset: ${onset.detail}.` : `Delays start at P_onset = ${onset.value}.`;
-  const recorded = all.filter((other) => other.recorded && other.name !== suite.name);
-  const box = el("aside", { class: "guide", "aria-label": "About the demonstration data" },
-    el("div", {},
-      el("p", {}, el("strong", {}, "You are looking at the demonstration: "), `${suite.states.done} small models, trained on this machine.`),
-      el("ol", {},
-        el("li", {}, ...rich("Start at the left. Where the purple curve T_mem lies above the orange T_gen, generalising is the quicker way: training and validation rise together, and the delay is zero.")),
-        el("li", {}, ...rich(`Follow both to the right. Memorising speeds up faster with size. ${found}`)),
-        el("li", {}, ...rich(`Beyond it a model can fit its data before it generalises: the points leave zero, and that is grokking. ${started} The claim is that both sizes agree.`)),
-        el("li", {}, "Click a point to see the training and validation curves behind it."),
-        recorded.length > 0 && el("li", {}, "Results that were trained longer, over more primes, are recorded in ",
-          recorded.map((other, i) => [i ? ", " : "", el("a", { "data-link": true, href: path("delay", { suite: other.name, prime: "all" }) }, other.name)]), "."))),
-    el("button", { type: "button", onclick: () => { localStorage.setItem("groktime-guided", "1"); box.remove(); } }, "Got it"));
-  return box;
+// What the chart shows, told from left to right with its own numbers.
+export function story(meta) {
+  if (!meta?.story?.length) return null;
+  return el("section", { class: "card story", "aria-label": "What the chart shows" },
+    el("h2", {}, "What you see"), el("ol", {}, meta.story.map((text) => el("li", {}, ...rich(text)))));
 }

@@ -14,13 +14,30 @@ export function forget() {
   reading = undefined;
 }
 
+export const chosen = (all, query) => all.find((suite) => suite.name === query.get("suite"));
 
-// Where a link names no suite, the server's default comes first.
-export function chosen(all, query) {
-  return all.find((suite) => suite.name === query.get("suite"))
-    ?? all.find((suite) => suite.default)
-    ?? all.find((suite) => suite.primes.length)
-    ?? all[0];
+// What a view needs before it can draw: a cell, one setting for all primes, a suite, capacity runs.
+const NEEDS = { start: "cell", delay: "cell", memorisation: "law", capacity: "capacity" };
+
+// What the address leaves open is chosen by the server, by the rule that all its answers follow.
+export async function start(view, query, all) {
+  const of = NEEDS[view] ?? "suite";
+  const suite = chosen(all, query);
+  const open = [
+    ...(of === "cell" ? ["prime"] : []),
+    ...(of === "cell" || of === "law" ? Object.keys(suite?.axes ?? {}).filter((axis) => suite.axes[axis].length > 1) : []),
+  ];
+  if (suite && open.every((name) => query.get(name))) return {};
+  const asked = new URLSearchParams({ of });
+  if (suite) asked.set("suite", suite.name);
+  for (const name of ["prime", ...open]) {
+    const value = query.get(name);
+    if (value && value !== "all" && (of !== "law" || name !== "prime")) asked.set(name, value);
+  }
+  const found = await ask(`/start?${asked}`);
+  const settled = { suite: found.suite, ...found.setting };
+  if (of === "cell") settled.prime = query.get("prime") ?? found.prime;
+  return settled;
 }
 
 const AXIS_NAMES = {

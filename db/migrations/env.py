@@ -1,10 +1,10 @@
-"""Runs the migrations on the connection that db.migrating hands over; there is no alembic.ini."""
+"""Runs the migrations on the connection that db.migrate hands over; there is no alembic.ini."""
 
 from __future__ import annotations
 
 from alembic import context
 
-from db.schema import Table
+from groktime.db.schema import Table
 
 context.configure(
     connection=context.config.attributes["connection"],

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import pandas as pd
+from pydantic import Field
 from sqlalchemy import Connection, text
 
-from db.queries.filters import column_kind
-from db.queries.frame import read_frame
-from db.schema import SPEC_COLUMNS
-from service.errors import InputError
+from groktime.db.queries.frames import read_frame
+from groktime.db.queries.runs import column_kind
+from groktime.db.schema import SPEC_COLUMNS
+from groktime.service.errors import InputError
 
 COVERAGE = """
 SELECT r.kind, sr.inherited {by}, count(*),
@@ -20,6 +22,7 @@ SELECT r.kind, sr.inherited {by}, count(*),
     count(*) FILTER (WHERE r.state = 'stale' OR r.state = 'running' AND r.lease_until < now()),
     count(*) FILTER (WHERE r.state = 'done'),
     count(*) FILTER (WHERE r.state = 'failed'),
+    count(*) FILTER (WHERE r.state = 'set_aside'),
     count(*) FILTER (WHERE r.state = 'done' AND r.stopped_by = 'cap'),
     count(*) FILTER (WHERE r.reason = 'diverged'), sum(r.last_epoch)
 FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
@@ -34,6 +37,7 @@ COUNTS = (
     "stale",
     "done",
     "failed",
+    "set_aside",
     "censored",
     "diverged",
     "epochs",
@@ -47,14 +51,15 @@ GROUP BY r.reason ORDER BY runs DESC, r.reason
 """
 
 PROGRESS = """
-SELECT count(*) FILTER (WHERE r.state IN ('pending', 'running', 'stale')) AS open,
+SELECT count(*) FILTER (WHERE CASE WHEN s.design = 'locate' AND r.set_aside_epoch IS NOT NULL
+        THEN false ELSE r.state NOT IN ('done', 'failed') END) AS open,
     coalesce(sum(r.last_epoch), 0) AS epochs,
     count(*) FILTER (WHERE r.closed_at > now() - make_interval(secs => :window)) AS closed,
     extract(epoch FROM now() - greatest(now() - make_interval(secs => :window), (
         SELECT min(a.started_at) FROM attempts a JOIN suite_runs l ON l.run_id = a.run_id
         WHERE l.suite_id = :suite AND a.started_at > now() - make_interval(secs => :window)
     ))) AS seconds
-FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
+FROM suite_runs sr JOIN runs r ON r.id = sr.run_id JOIN suites s ON s.id = sr.suite_id
 WHERE sr.suite_id = :suite AND NOT sr.inherited
 """
 
@@ -67,7 +72,7 @@ class Failure:
 
     reason: str
     runs: int
-    example: int  # id of one of them
+    example: Annotated[int, Field(description="id of one of them, for /runs/{id}")]
 
 
 @dataclass(frozen=True)

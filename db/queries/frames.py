@@ -1,25 +1,77 @@
-"""Frames for analyses: a suite's runs of one kind with first passages at given thresholds.
+"""Pandas frames for analyses: a suite's runs with first passages, and curves of single runs.
 
-Thresholds on the ladder are read from the arrays stored when a run closed. Any other lies between
-two of the ladder, so only the few epochs between their passages are looked up in the curve.
+Answers come through COPY, several times faster than fetching rows. Thresholds on the ladder are
+read from the arrays stored when a run closed. Any other lies between two of the ladder, so only
+the few epochs between their passages are looked up in the curve.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import io
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
 
 import pandas as pd
-from sqlalchemy import Connection
+import pyarrow as pa
+import pyarrow.csv
+from sqlalchemy import Connection, text
 
-from db.queries.filters import Filters, column_kind, where
-from db.queries.frame import read_frame
-from db.schema import SPEC_COLUMNS
-from db.thresholds import LADDER, ladder_index
-from service.errors import InputError
-from service.spec import Kind
+from groktime.db.curve import COLUMNS
+from groktime.db.queries.runs import Filters, column_kind, where
+from groktime.db.schema import SPEC_COLUMNS
+from groktime.service.errors import InputError
+from groktime.service.spec import COUNTS, LADDER, Kind, ladder_index
+
+ARROW_TYPES = {
+    "int": pa.int64(),
+    "float": pa.float64(),  # also integers that may be NULL: NULL becomes NaN
+    "bool": pa.bool_(),
+    "text": pa.string(),
+    "time": pa.timestamp("us", tz="UTC"),
+}
+
+
+def read_frame(
+    connection: Connection, query: str, parameters: Mapping[str, Any], types: Mapping[str, str]
+) -> pd.DataFrame:
+    """Run the query (with %(name)s parameters); `types` names its columns, in order."""
+    driver: Any = connection.connection.driver_connection
+    buffer = io.BytesIO()
+    with driver.cursor() as cursor:
+        bound = cursor.mogrify(query, dict(parameters)).decode()
+        cursor.copy_expert(f"COPY ({bound}) TO STDOUT WITH (FORMAT csv)", buffer)
+    if not buffer.tell():
+        empty = pa.table({name: pa.array([], ARROW_TYPES[kind]) for name, kind in types.items()})
+        return _as_pandas(empty)
+    buffer.seek(0)
+    table = pyarrow.csv.read_csv(
+        buffer,
+        read_options=pyarrow.csv.ReadOptions(column_names=list(types), use_threads=False),
+        convert_options=pyarrow.csv.ConvertOptions(
+            column_types={
+                name: pa.string() if kind == "time" else ARROW_TYPES[kind]
+                for name, kind in types.items()
+            },
+            true_values=["t"],
+            false_values=["f"],
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+    frame = _as_pandas(table)
+    for name, kind in types.items():
+        if kind == "time":
+            frame[name] = pd.to_datetime(frame[name], utc=True, format="ISO8601")
+    return frame
+
+
+def _as_pandas(table: pa.Table) -> pd.DataFrame:
+    frame: pd.DataFrame = table.to_pandas()
+    return frame
+
 
 Clock = Literal["online", "eval", "val"]
 
@@ -42,12 +94,18 @@ SUMMARY_TYPES = {
 }
 
 FRAME = """
-SELECT r.id, sr.inherited, r.state, r.reason, r.last_epoch, r.bits, r.engine, r.device,
-    {columns} {passages}
-FROM suite_runs sr JOIN runs r ON r.id = sr.run_id {lookups}
+SELECT r.id, sr.inherited, {state}, r.reason, coalesce(r.set_aside_epoch, r.last_epoch), r.bits,
+    r.engine, r.device, {columns} {passages}
+FROM suite_runs sr JOIN runs r ON r.id = sr.run_id JOIN suites s ON s.id = sr.suite_id {lookups}
 WHERE sr.suite_id = %(suite)s AND r.kind = %(kind)s {conditions}
 ORDER BY r.prime, r.width, r.seed, r.id
 """
+
+# Where runs are located one set aside is a result, censored there, also while it is trained on;
+# a grid wants it whole.
+STATE = """CASE WHEN r.set_aside_epoch IS NULL THEN r.state
+    WHEN s.design = 'locate' THEN 'set_aside'
+    WHEN r.state = 'set_aside' THEN 'pending' ELSE r.state END"""
 
 # The first epoch within the bracket; NaN would pass every comparison, hence the finite loss.
 LOOKUP = """
@@ -58,7 +116,7 @@ LEFT JOIN LATERAL (
             / %({name}_denominator)s
         AND c.{loss} > '-Infinity' AND c.{loss} < 'Infinity'
     ORDER BY c.epoch LIMIT 1
-) {name}_lookup ON r.closed_at IS NOT NULL
+) {name}_lookup ON r.closed_at IS NOT NULL OR r.set_aside_epoch IS NOT NULL
 """
 
 
@@ -95,6 +153,7 @@ def runs_frame(
     if any(lookups):
         _refuse_thinned(connection, suite_id)
     query = FRAME.format(
+        state=STATE,
         columns=", ".join(f"r.{name}" for name in SPEC_COLUMNS),
         passages=" ".join(selected),
         lookups=" ".join(lookups),
@@ -116,7 +175,7 @@ def _passage(name: str, passage: Passage) -> tuple[str, str, dict[str, Any]]:
     exact = Fraction(repr(float(passage.threshold)))
     below = sum(k <= exact * 1000 for k in LADDER)  # position of the threshold just below
     lower = f"r.{array}[{below}]" if below else "1"
-    upper = f"coalesce(r.{array}[{below + 1}], r.last_epoch)"
+    upper = f"coalesce(r.{array}[{below + 1}], r.set_aside_epoch, r.last_epoch)"
     lookup = LOOKUP.format(name=name, lower=lower, upper=upper, count=count, size=size, loss=loss)
     bound = {f"{name}_numerator": exact.numerator, f"{name}_denominator": exact.denominator}
     return f"{name}_lookup.epoch", lookup, bound
@@ -134,3 +193,58 @@ def _refuse_thinned(connection: Connection, suite_id: int) -> None:
             "threshold: the suite's recording keeps some epochs of each curve only; accepted: "
             "0.50 to 0.99 in steps of 0.01, 0.990 to 0.999 in steps of 0.001"
         )
+
+
+TYPES = {"run_id": "int", "epoch": "int"} | {name: "float" for name in COLUMNS}
+
+# A thinner curve keeps its first and last epoch, every stride-th one, and each first passage at
+# 50, 90, 98 and 99 % (elements 1, 41, 49, 50), so that a drawn line crosses where the run did.
+CURVES = f"""
+SELECT c.run_id, c.epoch, {", ".join(f"c.{name}" for name in COLUMNS)}
+FROM runs r JOIN curve c ON c.run_id = r.id
+WHERE r.id = ANY(%(runs)s) AND c.epoch BETWEEN %(first)s AND %(last)s
+    AND (%(stride)s = 1 OR c.epoch %% %(stride)s = 0 OR c.epoch IN (1, r.last_epoch)
+        OR c.epoch = ANY(ARRAY[
+            r.first_online[1], r.first_online[41], r.first_online[49], r.first_online[50],
+            r.first_eval[1], r.first_eval[41], r.first_eval[49], r.first_eval[50],
+            r.first_val[1], r.first_val[41], r.first_val[49], r.first_val[50]]))
+ORDER BY c.run_id, c.epoch
+"""
+
+LONGEST = 2**31 - 1
+
+
+def curves_frame(
+    connection: Connection,
+    run_ids: Sequence[int],
+    *,
+    first: int = 1,
+    last: int | None = None,
+    max_points: int | None = None,
+) -> pd.DataFrame:
+    """Metrics by run and epoch; counts that a run does not record are NaN.
+
+    With `max_points` the longest run of those asked gives about as many epochs, others as dense.
+    """
+    if max_points is not None and max_points < 2:
+        raise InputError(f"max_points: {max_points} is not accepted; 2 or more")
+    end = LONGEST if last is None else last
+    stride = 1
+    if max_points is not None:
+        longest = connection.scalar(
+            text("SELECT max(last_epoch) FROM runs WHERE id = ANY(:ids)"), {"ids": list(run_ids)}
+        )
+        epochs = max(0, min(longest or 0, end) - first + 1)
+        stride = max(1, -(-epochs // max_points))
+    parameters = {"runs": list(run_ids), "first": first, "last": end, "stride": stride}
+    return read_frame(connection, CURVES, parameters, TYPES)
+
+
+def accuracies(frame: pd.DataFrame, n_train: int, n_val: int) -> pd.DataFrame:
+    """The frame of one run with shares in place of counts."""
+    shares = frame.drop(columns=list(COUNTS))
+    for name in COUNTS:
+        n = n_val if name == "val_correct" else n_train
+        column = name.replace("correct", "accuracy")
+        shares[column] = frame[name] / n if n else float("nan")
+    return shares

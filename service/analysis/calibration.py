@@ -1,4 +1,8 @@
-"""Calibration: is the empirical onset equal to the predicted one, in log10 coordinates?"""
+"""Calibration: is the empirical onset equal to the predicted one, in log10 coordinates?
+
+Absence of a rejection does not say so: an equivalence test asks whether the slope is 1 within a
+stated margin.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import statsmodels.api as sm
 from scipy import stats
 
-from service.analysis.inputs import FloatArray, IntArray
-from service.analysis.small_samples import SmallSampleInterval, median_interval
+from groktime.service.analysis.inputs import FloatArray, IntArray
+from groktime.service.analysis.rank import SmallSampleInterval, median_interval
+from groktime.service.analysis.regression import LEAST_CLUSTERS, least_squares
+from groktime.service.analysis.ties import ROUNDING, constant, merged, share_below
 
-RELIABLE_CLUSTERS = 10  # cluster-robust errors rest on many clusters; fewer are marked
+LOG_P = 10.0  # the size of log10 P, which the rounding of a residual goes by
 FEWEST_RESAMPLED = 6  # cells: fewer have too few distinct resamples for an interval
 
 
@@ -102,9 +107,11 @@ def concordance_coefficient(x: FloatArray, y: FloatArray) -> FloatArray:
     """
     mx, my = x.mean(axis=-1), y.mean(axis=-1)
     cov = (x * y).mean(axis=-1) - mx * my
-    denominator = x.var(axis=-1) + y.var(axis=-1) + (mx - my) ** 2
+    denominator = np.asarray(x.var(axis=-1) + y.var(axis=-1) + (mx - my) ** 2)
+    # Equal constants have no concordance; rounding must not make one up.
+    size = ROUNDING * max(float(np.abs(x).max()), float(np.abs(y).max()))
     with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(2 * cov / denominator, dtype=np.float64)
+        return np.where(denominator > size**2, 2 * cov / denominator, np.nan)
 
 
 def concordance(
@@ -118,7 +125,7 @@ def concordance(
 ) -> Concordance | None:
     """Lin's CCC with an interval over resampled cells; None below 3 cells or without spread."""
     n = len(x)
-    if n < 3 or (np.ptp(x) == 0 and np.ptp(y) == 0):
+    if n < 3 or (constant(x) and constant(y)):
         return None
     # Moments are taken about a common centre: log10 P is near 5 with a spread near 0.1.
     centre = float(x.mean())
@@ -147,12 +154,12 @@ def bca_tails(
 
     Efron (1987), J. Am. Stat. Assoc. 82, 171.
     """
-    below = np.sum(resampled < value) + 0.5 * np.sum(resampled == value)
-    share = np.clip(below / len(resampled), 1 / len(resampled), 1 - 1 / len(resampled))
+    # A resample that is the sample in another order has its value, but for rounding.
+    share = np.clip(share_below(resampled, value), 1 / len(resampled), 1 - 1 / len(resampled))
     bias = float(stats.norm.ppf(share))
     pull = jackknife.mean() - jackknife
     spread = float(np.sum(pull**2)) ** 1.5
-    acceleration = float(np.sum(pull**3)) / (6 * spread) if spread > 0 else 0.0
+    acceleration = 0.0 if constant(jackknife) else float(np.sum(pull**3)) / (6 * spread)
 
     def moved(q: float) -> float:
         z = bias + float(stats.norm.ppf(q))
@@ -164,12 +171,14 @@ def bca_tails(
 def line(x: FloatArray, y: FloatArray, level: float = 0.95) -> Line | None:
     """OLS and the joint F = ((RSS₀ − RSS)/2) / (RSS/(n − 2)) of slope 1, intercept 0."""
     n = len(x)
-    if n < 3 or np.ptp(x) == 0:
+    if n < 3 or constant(x):
         return None
     fit = stats.linregress(x, y)
     rss = float(np.sum((y - fit.intercept - fit.slope * x) ** 2))
     restricted = float(np.sum((y - x) ** 2))
-    f = ((restricted - rss) / 2) / (rss / (n - 2)) if rss > 0 else float("inf")
+    exact = n * (ROUNDING * float(np.abs(y).max())) ** 2  # residuals that are only rounding
+    f = ((restricted - rss) / 2) / (rss / (n - 2)) if rss > exact else float("inf")
+    f = 0.0 if restricted <= exact else f
     slope, slope_se = float(fit.slope), float(fit.stderr)
     intercept, intercept_se = float(fit.intercept), float(fit.intercept_stderr)
     reach = float(stats.t.ppf(0.5 + level / 2, n - 2))
@@ -196,24 +205,19 @@ def clustered_line(
     x: FloatArray, y: FloatArray, prime: IntArray, level: float = 0.95
 ) -> ClusteredLine | None:
     """OLS slope with errors clustered by prime; None with fewer than 3 primes."""
-    clusters = len(np.unique(prime))
-    if clusters < 3 or len(x) < 4 or np.ptp(x) == 0:
+    if len(np.unique(prime)) < LEAST_CLUSTERS or len(x) < 4 or constant(x):
         return None
-    fit = sm.OLS(y, sm.add_constant(x)).fit(
-        cov_type="cluster", cov_kwds={"groups": prime}, use_t=True
-    )
-    df = clusters - 1
-    half = float(stats.t.ppf(0.5 + level / 2, df)) * float(fit.bse[1])
-    slope = float(fit.params[1])
+    fit = least_squares(np.column_stack([np.ones_like(x), x]), y, prime)
+    slope, half = float(fit.value[1]), float(fit.reach(level)[1])
     return ClusteredLine(
         slope=slope,
-        slope_se=float(fit.bse[1]),
+        slope_se=float(fit.error[1]),
         low=slope - half,
         high=slope + half,
         level=level,
-        clusters=clusters,
-        df=df,
-        unreliable=clusters < RELIABLE_CLUSTERS,
+        clusters=fit.df + 1,
+        df=fit.df,
+        unreliable=fit.unreliable,
     )
 
 
@@ -222,10 +226,10 @@ def theil_sen(x: FloatArray, y: FloatArray, level: float = 0.95) -> RobustSlope 
 
     Sen (1968), J. Am. Stat. Assoc. 63, 1379.
     """
-    if len(x) < 3 or np.ptp(x) == 0:
+    if len(x) < 3 or constant(x):
         return None
     with np.errstate(invalid="ignore"):
-        fit = stats.theilslopes(y, x, alpha=level)
+        fit = stats.theilslopes(y, merged(x), alpha=level)
     return RobustSlope(
         "theil_sen",
         float(fit.slope),
@@ -243,7 +247,7 @@ def deming(x: FloatArray, y: FloatArray, level: float = 0.95) -> RobustSlope | N
     Linnet (1990), Stat. Med. 9, 1463.
     """
     n = len(x)
-    if n < 4 or np.ptp(x) == 0:
+    if n < 4 or constant(x):
         return None
     left_out = np.array([[j for j in range(n) if j != i] for i in range(n)])
     slope = float(_deming_slope(x, y))
@@ -270,10 +274,12 @@ def signed_rank(residual: FloatArray, level: float = 0.95) -> SignedRank | None:
 
     n residuals of one sign give the smallest two-sided p there is, 2^(1 − n).
     """
-    nonzero = int(np.sum(residual != 0))
+    # Residuals are differences of log10 P: zeros and ties are those but for their rounding.
+    size = merged(np.append(np.abs(residual), 0.0), scale=LOG_P)[:-1]
+    nonzero = int(np.sum(size != 0))
     if nonzero == 0:
         return None
-    result = stats.wilcoxon(residual)
+    result = stats.wilcoxon(np.copysign(size, residual))
     return SignedRank(
         median_residual=float(np.median(residual)),
         interval=median_interval(residual, level),
@@ -282,3 +288,39 @@ def signed_rank(residual: FloatArray, level: float = 0.95) -> SignedRank | None:
         floor=float(2.0 ** (1 - nonzero)),
         n=len(residual),
     )
+
+
+SLOPE_MARGIN = 0.05
+
+
+@dataclass(frozen=True)
+class Equivalence:
+    """Two one-sided tests of slope inside 1 ± margin: equivalent when `p` is below α."""
+
+    estimate: float
+    low_bound: float
+    high_bound: float
+    p_lower: float
+    p_upper: float
+    p: float
+    df: int
+    errors: str  # which standard error: ols, or clustered by prime
+
+
+def tost(
+    estimate: float,
+    se: float,
+    df: int,
+    *,
+    target: float = 1.0,
+    margin: float = SLOPE_MARGIN,
+    errors: str = "ols",
+) -> Equivalence:
+    """Schuirmann (1987), J. Pharmacokinet. Biopharm. 15, 657: p is the larger one-sided p."""
+    low, high = target - margin, target + margin
+    if se > 0:
+        p_lower = float(stats.t.sf((estimate - low) / se, df))
+        p_upper = float(stats.t.cdf((estimate - high) / se, df))
+    else:
+        p_lower, p_upper = float(estimate <= low), float(estimate >= high)
+    return Equivalence(estimate, low, high, p_lower, p_upper, max(p_lower, p_upper), df, errors)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
+from pydantic import Field
 from scipy import stats
 from scipy.special import stdtrit
 
-from service.analysis.inputs import CapacityRuns, FloatArray, Method, check_method
-from service.errors import AnalysisError
+from groktime.service.analysis.inputs import CapacityRuns, FloatArray, Method, check_method
+from groktime.service.errors import AnalysisError
 
 PAPER_C_MODEL = 2.16  # bits per parameter, as the paper prints it
 SAG = 0.05  # a curve that ends this share below its maximum is sagging
@@ -19,6 +20,7 @@ SOFTNESS = 0.01  # residuals beyond this share of the curve's height count linea
 FEW_WIDTHS = 3  # too few to resample: their line has one degree of freedom, and a t interval
 GRID = 33  # points per side of the search grid
 ZOOMS = 8  # each narrows it eightfold
+KINK = 1e-6  # the search finds slope and plateau to better than this share
 
 Source = Literal["fitted", "matched_suite", "paper"]
 IntervalKind = Literal["bootstrap", "t"]  # widths resampled, or least squares with few widths
@@ -26,14 +28,24 @@ IntervalKind = Literal["bootstrap", "t"]  # widths resampled, or least squares w
 
 @dataclass(frozen=True)
 class BitsPerParameter:
-    """C_model with where it comes from, which is part of every answer that uses it."""
+    """C_model and where it came from, which is part of every answer that uses it.
+
+    fitted: from the suite's capacity runs at the cell's setting; matched_suite: from runs there
+    that another suite of this database has trained, inherited or not; paper: the published
+    constant, for want of a fit.
+    """
 
     value: float
-    source: Source
     low: float | None = None
     high: float | None = None
-    detail: str = ""
-    interval: IntervalKind | None = None
+    level: float | None = None
+    interval: Annotated[
+        IntervalKind | None,
+        Field(description="over resampled widths, or least squares' with three; null: none"),
+    ] = None
+    source: Source = "fitted"
+    suite: Annotated[str | None, Field(description="whose capacity runs; null: the paper's")] = None
+    note: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,25 +70,49 @@ class Plateau:
     sagging: bool
 
 
+@dataclass(frozen=True)
+class CapacityFit:
+    """Cap = intercept + C·P by least squares."""
+
+    slope: Annotated[float, Field(description="C_model, bits per parameter")]
+    low: float | None
+    high: float | None
+    level: float
+    interval: Annotated[
+        IntervalKind | None,
+        Field(description="over resampled widths, or least squares' with three; null: none"),
+    ]
+    intercept: float
+    intercept_low: float | None
+    intercept_high: float | None
+    r_squared: float | None
+    widths: int
+
+
 @dataclass(frozen=True, eq=False)
 class Capacity:
-    """Cap against P: Cap ≈ C_model·P + intercept by least squares, over the plateaus used.
-
-    `interval` says how the limits of slope and intercept came about; None: there are none.
-    """
+    """The plateau of every width, and the line over those used."""
 
     method: Method
     plateaus: tuple[Plateau, ...]
     used: tuple[int, ...]  # widths in the line
-    c_model: BitsPerParameter | None  # None when fewer than two widths can be used
-    intercept: float | None
-    intercept_low: float | None
-    intercept_high: float | None
-    interval: IntervalKind | None
-    r2: float | None
-    level: float
-    n_resamples: int
+    fit: CapacityFit | None  # None when fewer than two widths can be used
     missing: int
+
+    @property
+    def c_model(self) -> BitsPerParameter | None:
+        """The line's slope as what answers carry."""
+        if self.fit is None:
+            return None
+        all_used = not any(plateau.not_saturated for plateau in self.plateaus)
+        return BitsPerParameter(
+            self.fit.slope,
+            low=self.fit.low,
+            high=self.fit.high,
+            level=None if self.fit.low is None else self.fit.level,
+            interval=self.fit.interval,
+            note="" if all_used else "some widths never saturated",
+        )
 
 
 def p_mem(k_mem: float, c_model: BitsPerParameter) -> float:
@@ -85,15 +121,14 @@ def p_mem(k_mem: float, c_model: BitsPerParameter) -> float:
 
 
 def choose_c_model(
-    fitted: Capacity | None, matched: Capacity | None = None, matched_name: str = ""
+    fitted: Capacity | None, matched: Capacity | None = None, name: str = ""
 ) -> BitsPerParameter:
-    """The suite's own fit, else a matched suite's, else the paper's constant; said which."""
+    """The suite's own fit, else a matched suite's (of that name), else the paper's constant."""
     if fitted is not None and fitted.c_model is not None:
-        return fitted.c_model
+        return replace(fitted.c_model, suite=name)
     if matched is not None and matched.c_model is not None:
-        own = matched.c_model
-        return replace(own, source="matched_suite", detail=matched_name)
-    return BitsPerParameter(PAPER_C_MODEL, "paper", detail="no fit exists")
+        return replace(matched.c_model, source="matched_suite", suite=name, note=name)
+    return BitsPerParameter(PAPER_C_MODEL, source="paper", note="no fit exists")
 
 
 def capacity(
@@ -122,7 +157,7 @@ def capacity(
     caps = np.array([p.capacity for p in used])
     missing = int(sum(runs.missing.values()))
     if len(np.unique(params)) < 2:
-        return Capacity(chosen, plateaus, (), None, None, None, None, None, None, level, 0, missing)
+        return Capacity(chosen, plateaus, (), None, missing)
     line = stats.linregress(params, caps)
     kind: IntervalKind | None = None
     low, high = _line_bootstrap(params, caps, level, n_resamples, seed)
@@ -134,33 +169,24 @@ def capacity(
         slope_half, intercept_half = reach * line.stderr, reach * line.intercept_stderr
         low = (float(line.slope - slope_half), float(line.intercept - intercept_half))
         high = (float(line.slope + slope_half), float(line.intercept + intercept_half))
-    all_saturated = len(saturated) == len(plateaus)
-    return Capacity(
-        method=chosen,
-        plateaus=plateaus,
-        used=tuple(p.width for p in used),
-        c_model=BitsPerParameter(
-            float(line.slope),
-            "fitted",
-            low[0],
-            high[0],
-            detail="" if all_saturated else "some widths never saturated",
-            interval=kind,
-        ),
+    fit = CapacityFit(
+        slope=float(line.slope),
+        low=low[0],
+        high=high[0],
+        level=level,
+        interval=kind,
         intercept=float(line.intercept),
         intercept_low=low[1],
         intercept_high=high[1],
-        interval=kind,
-        r2=float(line.rvalue**2),
-        level=level,
-        n_resamples=n_resamples if kind == "bootstrap" else 0,
-        missing=missing,
+        r_squared=float(line.rvalue**2),
+        widths=len(used),
     )
+    return Capacity(chosen, plateaus, tuple(p.width for p in used), fit, missing)
 
 
 def _plateau(runs: CapacityRuns, width: int, method: Method, level: float) -> Plateau:
     here = runs.width == width
-    order = np.argsort(runs.n[here])
+    order = np.argsort(runs.n[here], kind="stable")
     n, bits = runs.n[here][order], runs.bits[here][order]
     peak = float(bits.max())
     label_bits = float(np.log2(runs.vocabulary))
@@ -170,7 +196,7 @@ def _plateau(runs: CapacityRuns, width: int, method: Method, level: float) -> Pl
         growing = bool(np.argmax(bits) == len(bits) - 1)
         return Plateau(width, params, n, bits, peak, None, None, None, None, growing, sagging)
     slope, cap, half = _hinge(n * label_bits, bits, level)
-    not_saturated = bool(slope * n[-1] * label_bits <= cap * (1 + 1e-6))
+    not_saturated = bool(slope * n[-1] * label_bits <= cap * (1 + KINK))
     if not_saturated:
         cap, half = peak, None  # beyond the data the hinge is free; the maximum is a lower bound
     return Plateau(
@@ -199,7 +225,7 @@ def _hinge(
     peak = max(float(bits.max()), 1.0)
     x, y = complexity / peak, bits / peak
     slope, cap = _least_soft_l1(x, y)
-    on_plateau = slope * x >= cap
+    on_plateau = slope * x >= cap * (1 - KINK)
     count = int(on_plateau.sum())
     if count < 2:
         return slope, cap * peak, None
@@ -246,7 +272,7 @@ def _line_bootstrap(
     x, y = params[drawn], caps[drawn]
     x_mean, y_mean = x.mean(axis=1), y.mean(axis=1)
     spread = ((x - x_mean[:, None]) ** 2).sum(axis=1)
-    proper = spread > 0
+    proper = np.ptp(x, axis=1) > 0
     slope = ((x - x_mean[:, None]) * (y - y_mean[:, None])).sum(axis=1)[proper] / spread[proper]
     intercept = y_mean[proper] - slope * x_mean[proper]
     tail = 0.5 * (1 - level)

@@ -4,7 +4,7 @@ Columns of a cells frame: `p` (prime), `p_cross`, `p_onset` (parameters, NaN = n
 (bits), `last_batch` (its share of a full batch), one column per swept axis (number or text),
 `setting` (its label), `inherited` (from another suite), `grok_seeds` (how many the onset rests
 on), `crossing_status`, `onset_status`, `at_floor`, `at_cap`, `p_onset_first4` (the onset on the
-first four of them), `p_cross_a`, `p_onset_a`, `p_cross_b`, `p_onset_b` (of two hands that share
+first four of them), `p_cross_a`, `p_onset_a`, `p_cross_b`, `p_onset_b` (of two halves that share
 no seed). Only the first three are required; the rest serve the tests that need them.
 """
 
@@ -16,11 +16,41 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from service.analysis.crossing import Crossing, crossing
-from service.analysis.hands import Hand, deal
-from service.analysis.inputs import FirstPassages, FloatArray, GrokRuns, Units
-from service.analysis.onset import Onset, onset
-from service.errors import AnalysisError
+from groktime.service.analysis.crossing import Crossing, crossing
+from groktime.service.analysis.inputs import FirstPassages, FloatArray, GrokRuns, Units
+from groktime.service.analysis.onset import Onset, onset
+from groktime.service.errors import AnalysisError
+
+FEWEST_HALVED = 4  # seeds of a cell: two in each half
+
+
+@dataclass(frozen=True)
+class SeedHalf:
+    """Robust crossing and onset of every second seed of a cell; None where there is none."""
+
+    p_cross: float | None
+    p_onset: float | None
+
+
+def seed_halves(
+    mem: FirstPassages, grok: GrokRuns, units: Units = "epochs"
+) -> tuple[SeedHalf, SeedHalf] | None:
+    """Seeds that both kinds have, by turns in two halves; None when one would hold fewer than two.
+
+    A width has those seeds of a half that were trained there.
+    """
+    seeds = sorted({*mem.seeds} & {*grok.seeds})
+    if len(seeds) < FEWEST_HALVED:
+        return None
+    return _seed_half(mem, grok, seeds[::2], units), _seed_half(mem, grok, seeds[1::2], units)
+
+
+def _seed_half(mem: FirstPassages, grok: GrokRuns, seeds: list[int], units: Units) -> SeedHalf:
+    runs = grok.where(np.isin(grok.seed, seeds))
+    speeds = mem.where(np.isin(mem.seed, seeds))
+    found = crossing(speeds, runs.generalisation(), units=units, n_resamples=0)
+    return SeedHalf(found.params, onset(runs).params)
+
 
 REQUIRED = ("p", "p_cross", "p_onset")
 FIRST_SEEDS = 4  # the smallest number of seeds any suite of the paper has
@@ -39,7 +69,7 @@ class Cell:
     crossing: Crossing
     onset: Onset
     onset_first4: Onset | None  # None: the cell has no more than four seeds
-    hands: tuple[Hand, Hand] | None  # None: too few seeds, or the paper's convention
+    seed_halves: tuple[SeedHalf, SeedHalf] | None  # None: too few seeds, or the paper's convention
     inherited: bool = False
 
     @property
@@ -86,7 +116,7 @@ def make_cell(
         onset_first4=onset(few, method=method, level=level)
         if len(few.seeds) < len(grok.seeds)
         else None,
-        hands=deal(mem, grok, units) if method == "robust" else None,
+        seed_halves=seed_halves(mem, grok, units) if method == "robust" else None,
         inherited=inherited,
     )
 
@@ -102,7 +132,7 @@ def cells_frame(cells: Iterable[Cell]) -> pd.DataFrame:
     for cell in cells:
         _, grok_seeds = cell.crossing.seeds
         first4 = cell.onset if cell.onset_first4 is None else cell.onset_first4
-        a, b = cell.hands or (Hand(None, None), Hand(None, None))
+        a, b = cell.seed_halves or (SeedHalf(None, None), SeedHalf(None, None))
         rows.append(
             {
                 "p": cell.prime,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
-from service.analysis.closest_approach import closest_approach
-from service.analysis.inputs import (
+from groktime.service.analysis.inputs import (
     BoolArray,
     FirstPassages,
     FloatArray,
@@ -17,20 +18,51 @@ from service.analysis.inputs import (
     Units,
     check_method,
 )
-from service.analysis.resampling import quantile_outward, seed_block_weights
-from service.analysis.roots import SignChanges, at_knots, knots, sign_changes
-from service.analysis.speed_curve import (
-    SpeedCurve,
-    kaplan_meier_curve,
-    log_medians_under_weights,
-    mean_over_reached,
+from groktime.service.analysis.roots import (
+    Rates,
+    SignChanges,
+    at_knots,
+    closest_approach,
+    knots,
+    sign_changes,
 )
-from service.analysis.survival import CountArray
-from service.errors import AnalysisError
+from groktime.service.analysis.survival import (
+    CountArray,
+    SpeedCurve,
+    horizons,
+    kaplan_meier_curve,
+    mean_over_reached,
+    median_rates_under_weights,
+)
+from groktime.service.analysis.ties import ROUNDING
+from groktime.service.errors import AnalysisError
+
+
+def seed_block_weights(n_seeds: int, n_resamples: int, seed: int) -> npt.NDArray[np.uint8]:
+    """How often each seed is drawn in each bootstrap resample, (seeds, B).
+
+    The same draw serves every width and both kinds of run: the same seed gives the same split
+    everywhere, so widths are not independent and must be resampled together.
+    """
+    rng = np.random.default_rng(seed)
+    drawn = rng.integers(0, n_seeds, size=(n_resamples, n_seeds))
+    drawn += n_seeds * np.arange(n_resamples)[:, None]
+    counts = np.bincount(drawn.ravel(), minlength=n_resamples * n_seeds)
+    counts = counts.reshape(n_resamples, n_seeds).T
+    return np.ascontiguousarray(counts, dtype=np.uint8 if n_seeds < 256 else np.int64)
+
+
+def quantile_outward(values: FloatArray, probability: float, *, upward: bool) -> float:
+    """An order statistic at or beyond the quantile, so that infinities stay infinities."""
+    at = probability * (len(values) - 1)
+    if abs(at - round(at)) < ROUNDING * len(values):
+        at = round(at)
+    index = int(np.ceil(at) if upward else np.floor(at))
+    return float(np.partition(values, index)[index])
+
 
 MIN_SEEDS = 3  # fewer common seeds than this: no interval
 MIN_BESIDE = 2  # nor with fewer of them than this at a width beside the crossing
-ROUNDING = 1e-9
 FEW_SEEDS = 5  # fewer than this: an interval, marked as resting on few seeds
 
 Status = Literal[
@@ -43,11 +75,20 @@ Status = Literal[
     "closest_approach",
 ]
 Direction = Literal["mem_becomes_faster", "mem_becomes_slower"]
+AdviceKind = Literal["speed", "grok", "both", "longer", "seeds"]
+
+# Exponents q of T^−q that is linear in log P: the estimate's is 1, and T_mem of a width left out
+# is predicted too high with ½ and too low with 2 (docs/statistics.md).
+POWERS = (0.5, 1.0, 2.0)
+COARSE = 3.0  # a change of T_mem over its bracket from which the place of a root is coarse
+STEP = 2  # widths are even; with H heads they are multiples of 2H
+BEYOND = 1.25  # how much further out a width is looked for
+WIDE = 0.1  # decades: an interval wider than this is worth more seeds
 
 
 @dataclass(frozen=True)
 class Root:
-    """One sign change of log T_mem − log T_gen; `low` = `high` unless it is only bracketed."""
+    """One change of the faster curve; `low` = `high` unless it is only bracketed."""
 
     params: float  # the root, or the geometric mean of its bracket
     low: float
@@ -77,9 +118,43 @@ class CrossingInterval:
     few_seeds: bool
 
 
+@dataclass(frozen=True)
+class Bracket:
+    """The neighbouring speed widths around P_cross, which the seeds' interval knows nothing of.
+
+    `change` is how many times T_mem falls between them, None where one is unreached. It is
+    steep and convex: over a threefold change or more, interpolation may be off by more than the
+    interval says (`coarse`).
+    """
+
+    low: float
+    high: float
+    low_width: int
+    high_width: int
+    change: float | None
+    coarse: bool
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The next runs that would teach most about P_cross.
+
+    speed, grok: train this kind at the width; both: both kinds; longer: raise the cap of the
+    runs there; seeds: more seeds at the widths beside the crossing.
+    """
+
+    kind: AdviceKind
+    width: int
+    why: str
+
+
 @dataclass(frozen=True, eq=False)
 class Crossing:
-    """P_cross of one cell with everything that went into it."""
+    """P_cross of one cell with everything that went into it.
+
+    Status and limits rest on widths with a known sign only. `unresolved_widths` are the others:
+    neither speed was reached there, and the crossing may be among them.
+    """
 
     method: Method
     status: Status
@@ -91,6 +166,8 @@ class Crossing:
     few_seeds: bool  # too few for a good interval, or for any
     at_edge: bool  # paper: the closest approach is an end of the common range
     unresolved_widths: tuple[int, ...]
+    bracket: Bracket | None  # None without a crossing, and for the paper
+    advice: Advice | None
     t_mem: SpeedCurve
     t_gen: SpeedCurve
     units: Units
@@ -111,11 +188,13 @@ def crossing(
     n_resamples: int = 10_000,
     level: float = 0.95,
     seed: int = 0,
+    width_step: int = STEP,
 ) -> Crossing:
     """Where T_mem(P) and T_gen(P) of one cell cross.
 
-    robust: sign changes of log T_mem − log T_gen of Kaplan–Meier medians, linear in log P, with
+    robust: where the Kaplan–Meier medians change order, 1/T linear in log P between widths, with
     a seed-block bootstrap interval. paper: closest approach of the means over reached seeds.
+    `width_step` is how far apart widths must be, for the advice.
     """
     chosen = check_method(method)
     if not 0 < level < 1:
@@ -124,7 +203,7 @@ def crossing(
         mem, gen = mem.in_steps(), gen.in_steps()
     if chosen == "paper":
         return _paper(mem, gen)
-    return _robust(mem, gen, n_resamples, level, seed)
+    return _robust(mem, gen, n_resamples, level, seed, width_step)
 
 
 def _paper(mem: FirstPassages, gen: FirstPassages) -> Crossing:
@@ -141,6 +220,8 @@ def _paper(mem: FirstPassages, gen: FirstPassages) -> Crossing:
         few_seeds=False,
         at_edge=closest is not None and closest.at_edge,
         unresolved_widths=(),
+        bracket=None,
+        advice=None,
         t_mem=t_mem,
         t_gen=t_gen,
         **_making(mem, gen),
@@ -148,34 +229,151 @@ def _paper(mem: FirstPassages, gen: FirstPassages) -> Crossing:
 
 
 def _robust(
-    mem: FirstPassages, gen: FirstPassages, n_resamples: int, level: float, seed: int
+    mem: FirstPassages,
+    gen: FirstPassages,
+    n_resamples: int,
+    level: float,
+    seed: int,
+    width_step: int,
 ) -> Crossing:
     t_mem, t_gen = kaplan_meier_curve(mem), kaplan_meier_curve(gen)
     at = knots(t_mem.params, t_gen.params)
-    log_mem = at_knots(at, t_mem.params, np.log(t_mem.centre)[:, None])
-    log_gen = at_knots(at, t_gen.params, np.log(t_gen.centre)[:, None])
-    changes = sign_changes(at, _difference(log_mem, log_gen))
-    roots = _roots(at, log_gen[:, 0], changes)
-    main = int(_main_change(changes)[0])
-    status = _status(len(at), changes, roots[main] if main >= 0 else None)
-    beside = _beside(at, changes, roots[main] if main >= 0 else None)
+    mem_rate = at_knots(at, t_mem.params, 1 / t_mem.centre[:, None], horizons(mem))
+    gen_rate = at_knots(at, t_gen.params, 1 / t_gen.centre[:, None], horizons(gen))
+    changes = sign_changes(np.log(at), mem_rate, gen_rate)
+    roots = _roots(np.log(at), gen_rate.rate[:, 0], changes)
+    chosen = int(_main_change(changes)[0])
+    main = roots[chosen] if chosen >= 0 else None
+    status = _status(len(at), changes, main)
+    beside = _beside(changes, main)
     blocks = _blocks(mem, gen)
     interval, p_crosses = _interval(mem, gen, blocks, beside, n_resamples, level, seed)
+    few_seeds = interval.few_seeds if interval else blocks.fewest(*beside) < FEW_SEEDS
+    unresolved = _unresolved(t_mem, t_gen)
+    bracket = None if main is None else _bracket(t_mem, main)
     return Crossing(
         method="robust",
         status=status,
-        params=roots[main].params if main >= 0 else None,
-        epochs=roots[main].epochs if main >= 0 else None,
+        params=None if main is None else main.params,
+        epochs=None if main is None else main.epochs,
         roots=roots,
         interval=interval,
         p_crosses=p_crosses,
-        few_seeds=interval.few_seeds if interval else blocks.fewest(*beside) < FEW_SEEDS,
+        few_seeds=few_seeds,
         at_edge=False,
-        unresolved_widths=_unresolved(t_mem, t_gen),
+        unresolved_widths=unresolved,
+        bracket=bracket,
+        advice=_advice(
+            status, bracket, interval, few_seeds, beside, t_mem, t_gen, unresolved, width_step
+        ),
         t_mem=t_mem,
         t_gen=t_gen,
         **_making(mem, gen),
     )
+
+
+def _bracket(t_mem: SpeedCurve, main: Root) -> Bracket:
+    """The speed widths next to the root, or around the stretch that it is known to lie in."""
+    left = int(np.searchsorted(t_mem.params, main.low * (1 + ROUNDING), side="right")) - 1
+    right = int(np.searchsorted(t_mem.params, main.high * (1 - ROUNDING), side="left"))
+    left, right = max(left, 0), min(right, len(t_mem.params) - 1)
+    if left == right:  # the root is at a measured width
+        left, right = max(left - 1, 0), min(right + 1, len(t_mem.params) - 1)
+        at_width = True
+    else:
+        at_width = False
+    ends = t_mem.centre[left], t_mem.centre[right]
+    finite = bool(np.all(np.isfinite(ends)))
+    change = float(max(ends) / min(ends)) if finite else None
+    return Bracket(
+        low=float(t_mem.params[left]),
+        high=float(t_mem.params[right]),
+        low_width=int(t_mem.width[left]),
+        high_width=int(t_mem.width[right]),
+        change=change,
+        coarse=not at_width and (change is None or change > COARSE),
+    )
+
+
+def _advice(
+    status: Status,
+    bracket: Bracket | None,
+    interval: CrossingInterval | None,
+    few_seeds: bool,
+    beside: tuple[float, float],
+    t_mem: SpeedCurve,
+    t_gen: SpeedCurve,
+    unresolved: tuple[int, ...],
+    step: int,
+) -> Advice | None:
+    """What to train next; None where nothing is measured yet or nothing is left to ask for."""
+    if status == "insufficient_data" or len(t_mem.width) == 0 or len(t_gen.width) == 0:
+        return None
+    if bracket is not None:
+        return _advice_inside(bracket, interval, few_seeds, t_gen, beside, step)
+    if status == "unresolved":
+        width = max(unresolved, default=int(t_mem.width[-1]))
+        return Advice("longer", width, "neither speed was reached at any width")
+    slower = status == "mem_always_slower"
+    edge = beside[1] if slower else beside[0]
+    side = "above" if slower else "below"
+    open_there = [
+        int(w)
+        for w, p in zip(t_mem.width, t_mem.params, strict=True)
+        if int(w) in unresolved and (p > edge if slower else p < edge)
+    ]
+    if open_there:
+        nearest = min(open_there) if slower else max(open_there)
+        return Advice(
+            "longer",
+            nearest,
+            f"the crossing lies {side} P = {edge:,.0f}, where neither speed was reached",
+        )
+    width = int(t_mem.width[np.argmin(np.abs(t_mem.params - edge))])
+    further = _stepped(width * BEYOND if slower else width / BEYOND, step)
+    if further == width:
+        further = width + step if slower else max(width - step, step)
+    if further == width:
+        return None
+    return Advice("both", further, f"the crossing lies {side} every width with both speeds")
+
+
+def _advice_inside(
+    bracket: Bracket,
+    interval: CrossingInterval | None,
+    few_seeds: bool,
+    t_gen: SpeedCurve,
+    beside: tuple[float, float],
+    step: int,
+) -> Advice | None:
+    middle = _between(bracket.low_width, bracket.high_width, step)
+    if bracket.change is None:
+        if middle is not None:
+            return Advice("both", middle, "T_mem or T_gen was not reached beside the crossing")
+        return Advice(
+            "longer", bracket.low_width, "not reached beside the crossing; no width between"
+        )
+    if bracket.coarse and middle is not None:
+        why = f"T_mem changes {bracket.change:.1f}-fold between the widths around the crossing"
+        return Advice("speed", middle, why)
+    spread = np.inf if interval is None else np.log10(interval.high / max(interval.low, 1.0))
+    near = int(np.argmin(np.abs(np.log(t_gen.params) - 0.5 * np.log(beside[0] * beside[1]))))
+    if few_seeds:
+        return Advice("seeds", int(t_gen.width[near]), "few seeds beside the crossing")
+    if spread > WIDE:
+        return Advice("seeds", int(t_gen.width[near]), f"the interval spans {spread:.2f} decades")
+    return None
+
+
+def _stepped(width: float, step: int) -> int:
+    return max(step, step * round(width / step))
+
+
+def _between(low: int, high: int, step: int) -> int | None:
+    """The allowed width nearest to the geometric mean of two; None when there is none inside."""
+    inside = range(step * (low // step + 1), high, step)
+    middle = float(np.sqrt(low * high))
+    return min(inside, key=lambda width: abs(width - middle), default=None)
 
 
 def _making(mem: FirstPassages, gen: FirstPassages) -> dict[str, Any]:
@@ -188,11 +386,6 @@ def _making(mem: FirstPassages, gen: FirstPassages) -> dict[str, Any]:
         "diverged": (mem.n_diverged, gen.n_diverged),
         "missing": (mem.n_missing, gen.n_missing),
     }
-
-
-def _difference(log_mem: FloatArray, log_gen: FloatArray) -> FloatArray:
-    with np.errstate(invalid="ignore"):  # inf − inf: both unreached, unknown
-        return log_mem - log_gen
 
 
 def _main_change(changes: SignChanges) -> IntArray:
@@ -216,11 +409,11 @@ def _first_is_downward(changes: SignChanges) -> BoolArray:
     return np.asarray(changes.downward[first, columns], dtype=np.bool_)
 
 
-def _roots(at: FloatArray, log_t: FloatArray, changes: SignChanges) -> tuple[Root, ...]:
+def _roots(at: FloatArray, rate: FloatArray, changes: SignChanges) -> tuple[Root, ...]:
     roots = []
     for k in np.flatnonzero(changes.found[:, 0]):
         low, high = float(changes.low[k, 0]), float(changes.high[k, 0])
-        epochs = float(np.exp(np.interp(low, at, log_t))) if low == high else None
+        epochs = float(1 / np.interp(low, at, rate)) if low == high else None
         roots.append(
             Root(
                 params=float(np.exp(0.5 * (low + high))),
@@ -250,15 +443,13 @@ def _unresolved(t_mem: SpeedCurve, t_gen: SpeedCurve) -> tuple[int, ...]:
     return tuple(sorted(mem_open & gen_open))
 
 
-def _beside(at: FloatArray, changes: SignChanges, main: Root | None) -> tuple[float, float]:
+def _beside(changes: SignChanges, main: Root | None) -> tuple[float, float]:
     """The range of P that decides where the crossing is: the root, or the end it lies beyond."""
     if main is not None:
         return main.low, main.high
-    if len(at) == 0:
+    if len(changes.resolved) == 0 or changes.resolved[0] == 0:
         return 0.0, np.inf
-    first, last = float(np.exp(at[0])), float(np.exp(at[-1]))
-    if changes.resolved[0] == 0:
-        return first, last
+    first, last = float(np.exp(changes.first[0])), float(np.exp(changes.last[0]))
     return (last, last) if changes.any_slower[0] else (first, first)
 
 
@@ -330,20 +521,39 @@ def _interval(
 
 
 def resampled_crossings(
-    mem: FirstPassages, gen: FirstPassages, seeds: IntArray, weights: CountArray
+    mem: FirstPassages,
+    gen: FirstPassages,
+    seeds: IntArray,
+    weights: CountArray,
+    powers: Sequence[float] = POWERS,
 ) -> tuple[FloatArray, FloatArray, BoolArray]:
     """log P_cross of every resample as the range (low, high) it is known to, and if it crosses.
 
-    A resample without a crossing has it beyond the measured widths, on the side the sign says:
-    the range is then open to ∓inf.
+    Between widths the resamples take T^−q linear in log P by turns for each q of `powers`: how
+    a curve runs there is not known, and the spread of its plausible ways belongs to the
+    interval. A resample without a crossing has it beyond the widths of known sign, on the side
+    the sign says: the range is then open to ∓inf.
     """
-    mem_params, log_mem = log_medians_under_weights(mem, seeds, weights)
-    gen_params, log_gen = log_medians_under_weights(gen, seeds, weights)
+    mem_params, mem_rates = median_rates_under_weights(mem, seeds, weights)
+    gen_params, gen_rates = median_rates_under_weights(gen, seeds, weights)
     at = knots(mem_params, gen_params)
     if len(at) < 2:
         return np.empty(0), np.empty(0), np.empty(0, dtype=np.bool_)
-    difference = _difference(at_knots(at, mem_params, log_mem), at_knots(at, gen_params, log_gen))
-    changes = sign_changes(at, difference)
+    count = weights.shape[1]
+    low, high, crosses = np.empty(count), np.empty(count), np.empty(count, dtype=np.bool_)
+    for turn, q in enumerate(powers):
+        own = slice(turn, None, len(powers))
+        low[own], high[own], crosses[own] = _ranges(
+            np.log(at),
+            at_knots(at, mem_params, mem_rates[:, own] ** q, horizons(mem) ** q),
+            at_knots(at, gen_params, gen_rates[:, own] ** q, horizons(gen) ** q),
+        )
+    return low, high, crosses
+
+
+def _ranges(at: FloatArray, mem: Rates, gen: Rates) -> tuple[FloatArray, FloatArray, BoolArray]:
+    """Where each resample's main change can be, in log P, and whether there is one."""
+    changes = sign_changes(at, mem, gen)
     main = _main_change(changes)
     crosses = main >= 0
     rank = np.cumsum(changes.found, axis=0, dtype=np.int16)
@@ -353,6 +563,6 @@ def resampled_crossings(
     low, high = changes.low[k, column], changes.high[k, column]
     only_slower = changes.any_slower & ~changes.any_faster
     only_faster = changes.any_faster & ~changes.any_slower
-    low = np.where(crosses, low, np.where(only_slower, at[-1], -np.inf))
-    high = np.where(crosses, high, np.where(only_faster, at[0], np.inf))
+    low = np.where(crosses, low, np.where(only_slower, changes.last, -np.inf))
+    high = np.where(crosses, high, np.where(only_faster, changes.first, np.inf))
     return low, high, crosses

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
+from pydantic import Field
 
-from service.analysis.inputs import BoolArray, FloatArray, GrokRuns, IntArray, Method, check_method
+from groktime.service.analysis.inputs import (
+    BoolArray,
+    FloatArray,
+    GrokRuns,
+    IntArray,
+    Method,
+    check_method,
+)
+from groktime.service.analysis.ties import ROUNDING
 
 Regime = Literal["under_capacity", "memorised_only", "immediate", "grokking", "mixed"]
 
@@ -18,8 +27,10 @@ class Delays:
     """Per-run delays ΔE = max(0, E_val − E_train), epochs; one entry per run with a delay.
 
     A censored delay is a lower bound: validation had not reached its threshold when the run
-    stopped. Runs that never reached the training threshold have no delay and are counted in
-    `n_untrained`; runs stopped in the very epoch they fitted training, in `n_undetermined`.
+    stopped. `delayed`: it is at least the minimum that the runs are asked for. Runs that never
+    reached the training threshold have no delay and are counted in
+    `n_untrained`; runs stopped before the minimum delay after they fitted training, in
+    `n_undetermined`.
     """
 
     method: Method
@@ -27,9 +38,14 @@ class Delays:
     params: FloatArray
     seed: IntArray
     delay: FloatArray
+    delayed: BoolArray
     censored: BoolArray
     n_untrained: int
     n_undetermined: int
+
+    def counted(self) -> FloatArray:
+        """The delays with those below the minimum as 0."""
+        return np.where(self.delayed, self.delay, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,16 +61,18 @@ class DelayCurve:
 
 @dataclass(frozen=True)
 class WidthRegime:
-    """The regime of one width by majority of seeds; `mixed` when two regimes tie.
+    """The regime of one width by majority of its seeds, and how many seeds are in each.
 
-    A diverged run counts as one that never got further; how many there are is told apart.
+    A diverged run counts as one that never got further.
     """
 
     width: int
-    params: float
-    regime: Regime
-    counts: dict[str, int]
-    n_diverged: int
+    params: int
+    regime: Annotated[Regime, Field(description="mixed: no regime has most seeds")]
+    under_capacity: int
+    memorised_only: int
+    immediate: int
+    grokking: int
 
 
 def delays(runs: GrokRuns, *, method: str = "robust") -> Delays:
@@ -62,12 +80,13 @@ def delays(runs: GrokRuns, *, method: str = "robust") -> Delays:
 
     paper: a run whose validation never got there counts as last epoch − E_train + 1 exactly.
     robust: the same number as a lower bound, marked censored, and only when the run went on
-    past E_train.
+    long enough to be delayed.
     """
     chosen = check_method(method)
     trained = ~np.isnan(runs.e_train)
     open_ended = trained & np.isnan(runs.e_val)
-    undetermined = open_ended & (runs.last_epoch <= runs.e_train)
+    least = runs.min_delay.after(runs.e_train) * (1 - ROUNDING)
+    undetermined = open_ended & (runs.last_epoch + 1 - runs.e_train < np.maximum(least, 1.5))
     if chosen == "paper":
         undetermined = np.zeros_like(undetermined)
     kept = trained & ~undetermined
@@ -79,6 +98,7 @@ def delays(runs: GrokRuns, *, method: str = "robust") -> Delays:
         params=runs.params[kept],
         seed=runs.seed[kept],
         delay=delay,
+        delayed=delay >= least[kept],
         censored=open_ended[kept] & (chosen == "robust"),
         n_untrained=int(np.sum(~trained)),
         n_undetermined=int(np.sum(undetermined)),
@@ -103,16 +123,17 @@ def run_regimes(runs: GrokRuns) -> list[Regime]:
     """The regime of every single run.
 
     under-capacity: training never fitted; memorised only: fitted, validation never followed;
-    immediate: ΔE = 0; grokking: ΔE > 0.
+    immediate: ΔE below the minimum delay; grokking: at least that.
     """
     labels: list[Regime] = []
-    for e_train, e_val in zip(runs.e_train, runs.e_val, strict=True):
+    least = runs.min_delay.after(runs.e_train) * (1 - ROUNDING)
+    for e_train, e_val, enough in zip(runs.e_train, runs.e_val, least, strict=True):
         if np.isnan(e_train):
             labels.append("under_capacity")
         elif np.isnan(e_val):
             labels.append("memorised_only")
         else:
-            labels.append("grokking" if e_val > e_train else "immediate")
+            labels.append("grokking" if e_val - e_train >= enough else "immediate")
     return labels
 
 
@@ -128,10 +149,12 @@ def regimes(runs: GrokRuns) -> tuple[WidthRegime, ...]:
         rows.append(
             WidthRegime(
                 width=int(runs.width[here][0]),
-                params=float(params),
+                params=int(params),
                 regime="mixed" if tied else top,  # type: ignore[arg-type]
-                counts=dict(counts),
-                n_diverged=int(np.sum(runs.diverged[here] & np.isnan(runs.t_gen[here]))),
+                under_capacity=counts["under_capacity"],
+                memorised_only=counts["memorised_only"],
+                immediate=counts["immediate"],
+                grokking=counts["grokking"],
             )
         )
     return tuple(rows)

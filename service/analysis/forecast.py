@@ -1,4 +1,4 @@
-"""Forecast P_cross and P_onset of primes from the speed laws of others."""
+"""Forecast P_cross and P_onset of primes from the speed laws of others, and score the forecasts."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import optimize, stats
 
-from service.analysis.inputs import FloatArray
-from service.analysis.law import (
+from groktime.service.analysis.inputs import FloatArray
+from groktime.service.analysis.law import (
     GENERALISATION_WINDOW,
     MEMORISATION_WINDOW,
     GeneralisationLaw,
@@ -20,8 +20,9 @@ from service.analysis.law import (
     generalisation_law,
     law_points,
 )
-from service.analysis.speed_curve import SpeedCurve
-from service.errors import AnalysisError
+from groktime.service.analysis.survival import SpeedCurve
+from groktime.service.analysis.ties import constant
+from groktime.service.errors import AnalysisError
 
 SEARCH_DECADES = 4.0  # around P_mem, where the two laws are asked to cross
 MIN_PRIMES = 2
@@ -233,7 +234,91 @@ def _baseline(evidence: Sequence[PrimeEvidence], quantity: str, prime: int) -> f
         return None
     x = np.log10(np.array([p for p, _ in known], dtype=np.float64))
     y = np.log10(np.array([v for _, v in known], dtype=np.float64))
-    if len(known) < 3 or np.ptp(x) == 0:
+    if len(known) < 3 or constant(x):
         return float(10 ** y.mean())
     line = stats.linregress(x, y)
     return float(10 ** (line.intercept + line.slope * np.log10(prime)))
+
+
+@dataclass(frozen=True)
+class Score:
+    """One forecast quantity against the measurement made afterwards, errors in dex.
+
+    `interval_score` is the Winkler score on log10 (width plus 2/α times the miss), the lower
+    the better; `beats_baseline` compares absolute errors.
+    """
+
+    prime: int
+    quantity: str
+    predicted: float
+    observed: float
+    error: float
+    inside: bool
+    interval_score: float
+    baseline_error: float | None
+    beats_baseline: bool | None
+
+
+@dataclass(frozen=True)
+class ForecastScore:
+    """All scores with their summary; `unscored` counts quantities still unmeasured."""
+
+    scores: tuple[Score, ...]
+    rmse: float | None
+    coverage: float | None
+    baseline_rmse: float | None
+    unscored: int
+
+
+def score_forecast(
+    predictions: Sequence[PrimeForecast],
+    observed: Mapping[int, tuple[float | None, float | None]],
+) -> ForecastScore:
+    """Compare forecasts with (P_cross, P_onset) measured afterwards, by prime.
+
+    Gneiting & Raftery (2007), J. Am. Stat. Assoc. 102, 359: the interval score.
+    """
+    scores: list[Score] = []
+    unscored = 0
+    for prediction in predictions:
+        seen = observed.get(prediction.prime, (None, None))
+        for quantity, value in zip(("p_cross", "p_onset"), seen, strict=True):
+            predicted: Predicted | None = getattr(prediction, quantity)
+            if value is None or predicted is None:
+                unscored += 1
+                continue
+            baseline = getattr(prediction, quantity.replace("p_", "baseline_"))
+            scores.append(_score(prediction.prime, quantity, predicted, value, baseline))
+    against = [s.baseline_error for s in scores if s.baseline_error is not None]
+    return ForecastScore(
+        scores=tuple(scores),
+        rmse=_rms([s.error for s in scores]),
+        coverage=float(np.mean([s.inside for s in scores])) if scores else None,
+        baseline_rmse=_rms(against),
+        unscored=unscored,
+    )
+
+
+def _score(
+    prime: int, quantity: str, predicted: Predicted, observed: float, baseline: float | None
+) -> Score:
+    truth = np.log10(observed)
+    low, high = np.log10(predicted.low), np.log10(predicted.high)
+    miss = max(low - truth, truth - high, 0.0)
+    error = float(truth - np.log10(predicted.estimate))
+    baseline_error = None if baseline is None else float(truth - np.log10(baseline))
+    return Score(
+        prime=prime,
+        quantity=quantity,
+        predicted=predicted.estimate,
+        observed=observed,
+        error=error,
+        inside=bool(miss == 0),
+        interval_score=float(high - low + 2 / (1 - predicted.level) * miss),
+        baseline_error=baseline_error,
+        beats_baseline=None if baseline_error is None else abs(error) < abs(baseline_error),
+    )
+
+
+def _rms(errors: Sequence[float]) -> float | None:
+    return float(np.sqrt(np.mean(np.square(errors)))) if errors else None

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from service.errors import AnalysisError
+from groktime.service.errors import AnalysisError
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -141,6 +141,30 @@ class FirstPassages:
 _PASSAGE_COLUMNS = ("width", "params", "seed", "epoch", "last_epoch", "diverged")
 
 
+@dataclass(frozen=True)
+class MinimumDelay:
+    """The delay from which a run counts as delayed: so many epochs, and such a share of E_train.
+
+    The paper's: any delay at all. An offset between onset and crossing depends on it.
+    """
+
+    epochs: float = 1.0
+    share: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (self.epochs >= 1 and np.isfinite(self.epochs)):
+            raise AnalysisError(f"min_delay: {self.epochs:g} epochs; 1 or more are accepted")
+        if not (self.share >= 0 and np.isfinite(self.share)):
+            raise AnalysisError(f"min_delay_share: {self.share:g}; 0 or more is accepted")
+
+    def after(self, e_train: FloatArray) -> FloatArray:
+        """The smallest delay that counts, in epochs, for each E_train."""
+        return np.maximum(self.epochs, self.share * e_train)
+
+
+ANY_DELAY = MinimumDelay()
+
+
 @dataclass(frozen=True, eq=False)
 class GrokRuns:
     """Runs of one cell on the structured task: the clocks of training and of validation."""
@@ -159,6 +183,7 @@ class GrokRuns:
     val_threshold: float = 0.98
     gen_threshold: float = 0.99
     steps_per_epoch: int = 1
+    min_delay: MinimumDelay = ANY_DELAY
 
     def __post_init__(self) -> None:
         _columns(self, ("params", "e_train", "e_val", "t_gen", "last_epoch"), ("width", "seed"))

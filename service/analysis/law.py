@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
 import numpy as np
 import statsmodels.api as sm
+from pydantic import Field
 from scipy import optimize, stats
 
-from service.analysis.inputs import FloatArray, IntArray
-from service.analysis.speed_curve import SpeedCurve
+from groktime.service.analysis.inputs import FloatArray, IntArray
+from groktime.service.analysis.regression import can_cluster, least_squares
+from groktime.service.analysis.survival import SpeedCurve
+from groktime.service.analysis.ties import ROUNDING, constant
 
-Form = Literal["exponential", "power", "stretched"]
+Form = Literal["exponential", "power", "stretched", "critical"]
+FORMS: tuple[Form, ...] = ("exponential", "power", "stretched", "critical")
 Window = tuple[float, float]
 
 MEMORISATION_WINDOW: Window = (0.0, 0.25)
 GENERALISATION_WINDOW: Window = (0.08, 1.0)
 CONTROL_DEGREE = 3  # of the curve in log f that the collapse test holds fixed
-RELIABLE_CLUSTERS = 10
 LEAST_PRIMES_OF_C = 5  # fewer primes than this carry no interval of the exponent of p
 
 
@@ -36,7 +40,9 @@ class LawPoints:
         """Only points with f inside the closed window; None keeps all (the released code)."""
         if window is None:
             return self
-        keep = (self.fraction >= window[0]) & (self.fraction <= window[1])
+        # f depends on a fitted C: a point on an end of the window is inside.
+        low, high = window[0] * (1 - ROUNDING), window[1] * (1 + ROUNDING)
+        keep = (self.fraction >= low) & (self.fraction <= high)
         return LawPoints(self.prime[keep], self.params[keep], self.fraction[keep], self.time[keep])
 
     def of_prime(self, prime: int) -> LawPoints:
@@ -68,19 +74,20 @@ def law_points(
 class LawFit:
     """One form fitted to log T by least squares; AIC = n log(RSS/n) + 2k, k with the variance.
 
-    exponential b·e^{af}; power b·f^a; stretched b·e^{a f^c}. The interval of `a` has errors
+    exponential b·e^{af}; power b·f^a; stretched b·e^{a f^c}; critical
+    b·(1 − f/c)^−a, which ends at f = c. The interval of `a` has errors
     clustered by prime where several widths of three primes or more are pooled; the stretched
     form has none, as `a` and `c` go together.
     """
 
     form: Form
+    prime: Annotated[int | None, Field(description="null: all primes pooled")]
     a: float
-    b: float
-    c: float | None
     a_low: float | None
     a_high: float | None
-    r2: float
-    rss: float
+    b: float
+    c: float | None
+    r_squared: float | None
     aic: float
     n: int
 
@@ -98,7 +105,7 @@ class Collapse:
     slope: float | None
     se: float | None
     p: float | None
-    clusters: int
+    primes: int
     unreliable: bool
 
 
@@ -109,7 +116,7 @@ class MemorisationLaw:
     window: Window | None
     pooled: LawFit | None
     rivals: tuple[LawFit, ...]  # all forms, smallest AIC first
-    per_prime: dict[int, LawFit]
+    per_prime: tuple[LawFit, ...]
     collapse: Collapse
     points: LawPoints
 
@@ -119,13 +126,12 @@ def memorisation_law(
 ) -> MemorisationLaw:
     """Fit the exponential law and its rivals on a window of f."""
     inside = points.inside(window)
-    forms: tuple[Form, ...] = ("exponential", "power", "stretched")
-    fits = [fit for form in forms if (fit := fit_law(inside, form, level=level))]
-    per_prime = {
-        int(p): fit
+    fits = [fit for form in FORMS if (fit := fit_law(inside, form, level=level))]
+    per_prime = tuple(
+        replace(fit, prime=int(p))
         for p in np.unique(inside.prime)
         if (fit := fit_law(inside.of_prime(int(p)), "exponential", level=level))
-    }
+    )
     return MemorisationLaw(
         window=window,
         pooled=next((f for f in fits if f.form == "exponential"), None),
@@ -139,12 +145,15 @@ def memorisation_law(
 def fit_law(points: LawPoints, form: Form, *, level: float = 0.95) -> LawFit | None:
     """Least squares of log T; None with fewer points than parameters + 1 or a single f."""
     f, y = points.fraction, np.log(points.time)
-    needed = 5 if form == "stretched" else 3
-    if len(f) < needed or np.ptp(f) == 0:
+    needed = 5 if form in ("stretched", "critical") else 3
+    if len(f) < needed or constant(f):
         return None
     if form == "stretched":
         c = _best_exponent(f, y)
         return _line(f**c, y, form, c, None)
+    if form == "critical":
+        c = _critical_fraction(f, y)
+        return _line(-np.log1p(-f / c), y, form, c, None)
     x = np.log(f) if form == "power" else f
     return _line(x, y, form, None, _reach(sm.add_constant(x), y, points.prime, level)[1])
 
@@ -152,12 +161,25 @@ def fit_law(points: LawPoints, form: Form, *, level: float = 0.95) -> LawFit | N
 def _best_exponent(f: FloatArray, y: FloatArray) -> float:
     def rss(log_c: float) -> float:
         x = f ** np.exp(log_c)
-        return float(np.sum(y**2) if np.ptp(x) == 0 else _rss(x, y))
+        return float(np.sum(y**2) if constant(x) else _rss(x, y))
 
     found = optimize.minimize_scalar(
         rss, bounds=(np.log(0.02), np.log(10.0)), method="bounded", options={"xatol": 1e-6}
     )
     return float(np.exp(found.x))
+
+
+def _critical_fraction(f: FloatArray, y: FloatArray) -> float:
+    """f_c of b·(1 − f/f_c)^−a, beyond the largest f; far beyond it the form is b·e^{a f/f_c}."""
+    largest = float(f.max())
+
+    def rss(log_excess: float) -> float:
+        return _rss(-np.log1p(-f / (largest * (1 + np.exp(log_excess)))), y)
+
+    found = optimize.minimize_scalar(
+        rss, bounds=(np.log(1e-3), np.log(1e3)), method="bounded", options={"xatol": 1e-6}
+    )
+    return largest * (1 + float(np.exp(found.x)))
 
 
 def _rss(x: FloatArray, y: FloatArray) -> float:
@@ -173,13 +195,13 @@ def _line(x: FloatArray, y: FloatArray, form: Form, c: float | None, half: float
     aic = n * float(np.log(max(rss / n, 1e-300))) + 2 * free
     return LawFit(
         form=form,
+        prime=None,
         a=float(line.slope),
         b=float(np.exp(line.intercept)),
         c=c,
         a_low=None if half is None else float(line.slope) - half,
         a_high=None if half is None else float(line.slope) + half,
-        r2=float(line.rvalue**2),
-        rss=rss,
+        r_squared=_known(float(line.rvalue**2)),
         aic=aic,
         n=n,
     )
@@ -197,15 +219,11 @@ def _reach(
     Clustered errors have t on G − 1 degrees of freedom; columns `between` differ between primes
     only, so that their slope and the intercept take two of the G.
     """
-    clusters = len(np.unique(prime))
-    if 3 <= clusters < len(y):
-        fit = sm.OLS(y, design).fit(cov_type="cluster", cov_kwds={"groups": prime}, use_t=True)
-        df = [clusters - 2 if i in between else clusters - 1 for i in range(design.shape[1])]
-    else:
-        fit = sm.OLS(y, design).fit()
-        df = [len(y) - design.shape[1]] * design.shape[1]
-    reach = stats.t.ppf(0.5 + level / 2, df) * fit.bse
-    return [float(half) for half in reach]
+    fit = least_squares(design, y, prime if can_cluster(prime) else None)
+    df = np.full(design.shape[1], fit.df)
+    if fit.clusters is not None:
+        df[list(between)] = fit.clusters - 2
+    return [float(half) for half in stats.t.ppf(0.5 + level / 2, df) * fit.error]
 
 
 def collapse_test(points: LawPoints) -> Collapse:
@@ -222,19 +240,15 @@ def collapse_test(points: LawPoints) -> Collapse:
     design = np.column_stack([*control, np.log10(points.params)])
     if len(points.time) <= design.shape[1] or np.linalg.matrix_rank(design) < design.shape[1]:
         return untestable("too few points for a cubic in log f and log P")
-    fit = sm.OLS(np.log10(points.time), design).fit(
-        cov_type="cluster",
-        cov_kwds={"groups": points.prime, "use_correction": True, "df_correction": True},
-        use_t=True,
-    )
+    fit = least_squares(design, np.log10(points.time), points.prime)
     return Collapse(
         testable=True,
         reason="",
-        slope=float(fit.params[-1]),
-        se=float(fit.bse[-1]),
-        p=float(fit.pvalues[-1]),
-        clusters=clusters,
-        unreliable=clusters < RELIABLE_CLUSTERS,
+        slope=float(fit.value[-1]),
+        se=float(fit.error[-1]),
+        p=float(fit.p[-1]),
+        primes=clusters,
+        unreliable=fit.unreliable,
     )
 
 
@@ -242,19 +256,20 @@ def collapse_test(points: LawPoints) -> Collapse:
 class GeneralisationLaw:
     """T_gen ≈ A·p^c·P^{−β}; with a single prime p^c is not identified and c = 0.
 
-    `c_reach` and `beta_reach` are half their intervals. c differs between primes only: its
-    interval has t on G − 2 degrees of freedom and is None below five primes.
+    c differs between primes only: its interval has t on G − 2 degrees of freedom and is None
+    below five primes.
     """
 
-    window: Window | None
     log_a: float
     c: float
+    c_low: Annotated[float | None, Field(description="null: fewer than five primes")]
+    c_high: float | None
     beta: float
-    c_reach: float | None
-    beta_reach: float
-    r2: float
+    beta_low: float | None
+    beta_high: float | None
+    r_squared: float | None
     n: int
-    primes: tuple[int, ...]
+    primes: Annotated[int, Field(description="primes among the n widths")]
 
     def time(self, prime: float, params: FloatArray) -> FloatArray:
         """T_gen at P of one prime."""
@@ -267,24 +282,32 @@ def generalisation_law(
 ) -> GeneralisationLaw | None:
     """Least squares of log T_gen on log p and log P inside a window of f; None if too few."""
     inside = points.inside(window)
-    primes = tuple(int(p) for p in np.unique(inside.prime))
+    primes = len(np.unique(inside.prime))
     columns = [np.ones(len(inside.time)), -np.log(inside.params)]
-    if len(primes) > 1:
+    if primes > 1:
         columns.append(np.log(inside.prime.astype(np.float64)))
     design = np.column_stack(columns)
     if len(inside.time) <= design.shape[1] or np.linalg.matrix_rank(design) < design.shape[1]:
         return None
     fit = sm.OLS(np.log(inside.time), design).fit()
     reach = _reach(design, np.log(inside.time), inside.prime, level, between=frozenset({2}))
+    c, beta = float(fit.params[2]) if primes > 1 else 0.0, float(fit.params[1])
+    bounded = primes >= LEAST_PRIMES_OF_C
     return GeneralisationLaw(
-        window=window,
         log_a=float(fit.params[0]),
-        c=float(fit.params[2]) if len(primes) > 1 else 0.0,
-        beta=float(fit.params[1]),
-        c_reach=reach[2] if len(primes) >= LEAST_PRIMES_OF_C else None,
-        beta_reach=reach[1],
+        c=c,
+        c_low=_known(c - reach[2]) if bounded else None,
+        c_high=_known(c + reach[2]) if bounded else None,
+        beta=beta,
+        beta_low=_known(beta - reach[1]),
+        beta_high=_known(beta + reach[1]),
         # Equal times everywhere leave nothing to explain.
-        r2=float(fit.rsquared) if fit.centered_tss > 0 else float("nan"),
+        r_squared=_known(float(fit.rsquared)) if fit.centered_tss > 0 else None,
         n=len(inside.time),
         primes=primes,
     )
+
+
+def _known(value: float) -> float | None:
+    """The number where there is one."""
+    return value if math.isfinite(value) else None

@@ -1,8 +1,10 @@
-"""Sign changes of log T_mem − log T_gen along log P, for one curve or many resampled ones.
+"""Where two speed curves meet along log P: sign changes, and the paper's closest approach.
 
-Infinities carry the censoring: a difference of +inf says that memorisation was not reached by
-the cap while generalisation was (its sign is known, its size is not), −inf the reverse, and
-NaN that nothing is known there. A tie counts as memorisation being as fast.
+A speed curve is handled as its rate 1/T, which is linear in log P between neighbouring widths:
+of the coordinates tried on all recordings these predict a width that was left out best (see
+docs/statistics.md). A rate of 0 says that the centre was not reached: below which rate it lies is
+known from how long the runs were watched. NaN says that nothing is known. A tie counts as
+memorisation being as fast.
 """
 
 from __future__ import annotations
@@ -11,12 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from service.analysis.inputs import BoolArray, FloatArray, IntArray
+from groktime.service.analysis.inputs import BoolArray, FloatArray, IntArray
+from groktime.service.analysis.ties import ROUNDING, first_smallest
 
 
 @dataclass(frozen=True, eq=False)
 class SignChanges:
-    """All sign changes of B difference curves at K knots; arrays are (K, B).
+    """All sign changes of B pairs of curves at K knots; arrays are (K, B).
 
     Entry [k, b] describes the change that ends at knot k: log P of both ends of where it can
     be (equal for an interpolated root), and whether memorisation becomes the faster one.
@@ -27,53 +30,69 @@ class SignChanges:
     high: FloatArray
     downward: BoolArray
     resolved: IntArray  # (B,) knots with a known sign
+    first: FloatArray  # (B,) log P of the first of them, NaN without any
+    last: FloatArray  # (B,) and of the last
     any_slower: BoolArray  # (B,) memorisation slower at some knot
     any_faster: BoolArray  # (B,) memorisation at least as fast at some knot
 
 
+@dataclass(frozen=True, eq=False)
+class Rates:
+    """One curve at K knots: 1/T of B resamples, (K, B), and the rate an unreached one is below."""
+
+    rate: FloatArray
+    bound: FloatArray  # (K,)
+
+
 def knots(params_mem: FloatArray, params_gen: FloatArray) -> FloatArray:
-    """All measured log P inside the range both curves cover; between them both are linear."""
+    """All measured P inside the range both curves cover; between them both are interpolated."""
     if len(params_mem) == 0 or len(params_gen) == 0:
         return np.empty(0)
     union = np.unique(np.concatenate([params_mem, params_gen]))
     low = max(params_mem.min(), params_gen.min())
     high = min(params_mem.max(), params_gen.max())
-    return np.asarray(np.log(union[(union >= low) & (union <= high)]), dtype=np.float64)
+    return np.asarray(union[(union >= low) & (union <= high)], dtype=np.float64)
 
 
-def at_knots(log_knots: FloatArray, params: FloatArray, log_t: FloatArray) -> FloatArray:
-    """log T at the knots, (K, B), from log T at the widths: measured, or linear in log P.
+def at_knots(at: FloatArray, params: FloatArray, rate: FloatArray, horizon: FloatArray) -> Rates:
+    """The rates (widths, B) of one curve at the knots: measured, or linear in log P.
 
-    Between a reached and an unreached width nothing is known (NaN); between two unreached
-    ones the curve is unreached (+inf).
+    Between a reached and an unreached width nothing is known (NaN); between two unreached ones
+    the curve is unreached (0). `horizon` is how long each width was watched. Widths are matched
+    by P itself, which is a whole number.
     """
-    log_params = np.log(params)
-    if len(log_knots) == 0 or np.array_equal(log_params, log_knots):
-        return log_t[: len(log_knots)]
-    right = np.clip(np.searchsorted(log_params, log_knots), 1, len(log_params) - 1)
+    with np.errstate(divide="ignore"):
+        bound = 1 / horizon
+    if len(at) == 0 or np.array_equal(params, at):
+        return Rates(rate[: len(at)], bound[: len(at)])
+    right = np.clip(np.searchsorted(params, at), 1, len(params) - 1)
+    log_params, log_knots = np.log(params), np.log(at)
     share = (log_knots - log_params[right - 1]) / (log_params[right] - log_params[right - 1])
-    values = np.empty((len(log_knots), log_t.shape[1]))
+    rates = np.empty((len(at), rate.shape[1]))
+    bounds = np.empty(len(at))
     for k, (r, s) in enumerate(zip(right, share, strict=True)):
-        if s in (0.0, 1.0):
-            values[k] = log_t[r - 1 if s == 0.0 else r]
+        if at[k] in (params[r - 1], params[r]):
+            own = r - 1 if at[k] == params[r - 1] else r
+            rates[k], bounds[k] = rate[own], bound[own]
             continue
-        before, after = log_t[r - 1], log_t[r]
-        with np.errstate(invalid="ignore"):  # inf − inf, replaced below
-            values[k] = before + s * (after - before)
-        both = np.isinf(before) & np.isinf(after)
-        values[k][both] = np.inf
-        values[k][(np.isinf(before) | np.isinf(after)) & ~both] = np.nan
-    return values
+        before, after = rate[r - 1], rate[r]
+        rates[k] = before + s * (after - before)
+        rates[k][(before == 0) != (after == 0)] = np.nan
+        bounds[k] = max(bound[r - 1], bound[r])
+    return Rates(rates, bounds)
 
 
-def sign_changes(log_knots: FloatArray, difference: FloatArray) -> SignChanges:
-    """Find every sign change of `difference` (K, B), linear in log P between knots.
+def sign_changes(log_knots: FloatArray, mem: Rates, gen: Rates) -> SignChanges:
+    """Every change of which curve is the faster one, its place linear in log P between knots.
 
-    A change between neighbouring finite knots is a root; next to an unreached side, or across
-    knots of unknown sign, it is only bracketed by the two knots around it.
+    A change between neighbouring knots at which both were reached is a root; next to an
+    unreached side, or across knots of unknown sign, it is only bracketed by the knots around it.
     """
-    known = ~np.isnan(difference)
-    positive = difference > 0
+    difference = gen.rate - mem.rate
+    positive = gen.rate > mem.rate * (1 + ROUNDING)
+    reached = (mem.rate > 0) & (gen.rate > 0)
+    known = reached | _known_beside_unreached(mem, gen)
+    positive &= known
     found = np.zeros(difference.shape, dtype=np.bool_)
     low = np.zeros(difference.shape)
     high = np.zeros(difference.shape)
@@ -86,31 +105,91 @@ def sign_changes(log_knots: FloatArray, difference: FloatArray) -> SignChanges:
         at = np.flatnonzero(turned)
         if len(at):
             found[k, at] = True
-            low[k, at], high[k, at] = _locate(log_knots, difference, k, last[at], at)
+            low[k, at], high[k, at] = _locate(log_knots, difference, reached, k, last[at], at)
         if all_known:
             last[:] = k
             last_positive = positive[k]
         else:
             last[known[k]] = k
             last_positive = np.where(known[k], positive[k], last_positive)
+    resolved = np.add.reduce(known, axis=0, dtype=np.int64)
+    nothing = resolved == 0
+    padded = np.append(log_knots, np.nan)  # a last entry for a resample without any known knot
     return SignChanges(
         found=found,
         low=low,
         high=high,
         downward=found & ~positive,
-        resolved=np.add.reduce(known, axis=0, dtype=np.int64),
+        resolved=resolved,
+        first=padded[np.where(nothing, -1, np.argmax(known, axis=0) if len(known) else -1)],
+        last=padded[last],
         any_slower=np.logical_or.reduce(positive, axis=0),
         any_faster=np.logical_or.reduce(known & ~positive, axis=0),
     )
 
 
+def _known_beside_unreached(mem: Rates, gen: Rates) -> BoolArray:
+    """One curve unreached, and watched at least as long as the other took to be reached."""
+    return np.asarray(
+        ((mem.rate == 0) & (gen.rate > 0) & (gen.rate >= mem.bound[:, None]))
+        | ((gen.rate == 0) & (mem.rate > 0) & (mem.rate >= gen.bound[:, None])),
+        dtype=np.bool_,
+    )
+
+
 def _locate(
-    log_knots: FloatArray, difference: FloatArray, k: int, before: IntArray, at: IntArray
+    log_knots: FloatArray,
+    difference: FloatArray,
+    reached: BoolArray,
+    k: int,
+    before: IntArray,
+    at: IntArray,
 ) -> tuple[FloatArray, FloatArray]:
     """Both ends of where the change between knots `before` and k lies, for resamples `at`."""
     d0, d1 = difference[before, at], difference[k, at]
     x0, x1 = log_knots[before], log_knots[k]
-    linear = (before == k - 1) & np.isfinite(d0) & np.isfinite(d1)
+    linear = (before == k - 1) & reached[before, at] & reached[k, at]
     gap = np.where(linear, d0 - d1, 1.0)
     root = x0 + (x1 - x0) * np.where(linear, d0, 0.0) / gap
     return np.where(linear, root, x0), np.where(linear, root, np.full_like(x0, x1))
+
+
+GRID_POINTS = 1000
+
+
+@dataclass(frozen=True)
+class ClosestApproach:
+    """A point that exists whether or not the curves cross.
+
+    `at_edge` says that the grid's first or last point won, which happens when they never meet.
+    """
+
+    params: float
+    epochs: float
+    at_edge: bool
+
+
+def closest_approach(
+    params_mem: FloatArray, t_mem: FloatArray, params_gen: FloatArray, t_gen: FloatArray
+) -> ClosestApproach | None:
+    """argmin |log T_mem(P) − log T_gen(P)| over 1,000 log-spaced P of the curves' common range.
+
+    Both curves are interpolated linearly in P and T, and the epoch is the midpoint of the two
+    there. None when a curve has fewer than two points or the ranges do not overlap.
+    """
+    if len(params_mem) < 2 or len(params_gen) < 2:
+        return None
+    low = max(float(params_mem.min()), float(params_gen.min()))
+    high = min(float(params_mem.max()), float(params_gen.max()))
+    if high < low:
+        return None
+    grid = np.geomspace(low, high, GRID_POINTS)
+    by_mem, by_gen = np.argsort(params_mem, kind="stable"), np.argsort(params_gen, kind="stable")
+    mem = np.interp(grid, params_mem[by_mem], t_mem[by_mem])
+    gen = np.interp(grid, params_gen[by_gen], t_gen[by_gen])
+    at = first_smallest(np.abs(np.log(mem) - np.log(gen)), scale=1.0)
+    return ClosestApproach(
+        params=float(grid[at]),
+        epochs=float(0.5 * (mem[at] + gen[at])),
+        at_edge=at in (0, GRID_POINTS - 1),
+    )

@@ -1,4 +1,4 @@
-"""Kaplan–Meier summaries of first passages with right-censoring, alone and resampled."""
+"""First passages with right-censoring: Kaplan–Meier summaries, and the speed curves of a cell."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from service.analysis.inputs import BoolArray, FirstPassages, FloatArray, IntArray
+from groktime.service.analysis.inputs import BoolArray, FirstPassages, FloatArray, IntArray, Units
 
 CountArray = npt.NDArray[Any]  # uint8 for fewer than 256 seeds, else int64
 IndexArray = npt.NDArray[Any]
@@ -126,20 +126,17 @@ class KaplanMeier:
         return next(found, math.inf)
 
 
-def median_under_weights(time: FloatArray, event: BoolArray, weights: CountArray) -> FloatArray:
-    """Kaplan–Meier medians of one width under many weightings of its runs.
+def median_rate_under_weights(
+    time: FloatArray, event: BoolArray, weights: CountArray
+) -> FloatArray:
+    """1 / Kaplan–Meier median of one width under many weightings of its runs.
 
-    `weights` is (runs, B): how often each run was drawn in each resample. Returns (B,), +inf
-    where the median is not reached, NaN where nothing was drawn.
+    `weights` is (runs, B): how often each run was drawn in each resample. Returns (B,), 0
+    where the median is not reached, NaN where nothing was drawn. Inverses are taken before
+    they are spread over resamples.
     """
     values, pick = _median_table(time, event, weights)
-    return np.asarray(values[pick], dtype=np.float64)
-
-
-def log_median_under_weights(time: FloatArray, event: BoolArray, weights: CountArray) -> FloatArray:
-    """Natural logarithms of the same medians, taken before they are spread over resamples."""
-    values, pick = _median_table(time, event, weights)
-    return np.asarray(np.log(values)[pick], dtype=np.float64)
+    return np.asarray((1 / values)[pick], dtype=np.float64)
 
 
 def _median_table(
@@ -207,3 +204,166 @@ def _middle_by_product(
             high += (survival >= 0.5 - HALF_TOLERANCE).view(np.uint8)
         at_risk -= row
     return low, high
+
+
+@dataclass(frozen=True, eq=False)
+class SpeedCurve:
+    """Parallel arrays over widths, ascending in P; `centre` is +inf where not reached."""
+
+    width: IntArray
+    params: FloatArray
+    centre: FloatArray
+
+
+def mean_over_reached(runs: FirstPassages) -> SpeedCurve:
+    """The paper's centre: the mean over seeds that reached the threshold; other widths vanish.
+
+    Dropping the seeds that never reached it is survivorship bias: kept to reproduce.
+    """
+    width, params, centre = [], [], []
+    for w in np.unique(runs.width):
+        here = (runs.width == w) & ~np.isnan(runs.epoch)
+        if np.any(here):
+            width.append(w)
+            params.append(runs.params[here][0])
+            centre.append(runs.epoch[here].mean())
+    order = np.argsort(np.array(params), kind="stable") if params else np.array([], dtype=np.int64)
+    return SpeedCurve(
+        np.array(width, dtype=np.int64)[order],
+        np.array(params, dtype=np.float64)[order],
+        np.array(centre, dtype=np.float64)[order],
+    )
+
+
+def kaplan_meier_curve(runs: FirstPassages) -> SpeedCurve:
+    """The robust centre: the Kaplan–Meier median over seeds at each width."""
+    width, params, members = _by_width(runs)
+    time, event = censoring_times(runs), ~np.isnan(runs.epoch)
+    centre = [KaplanMeier.of(time[m], event[m]).median() for m in members]
+    return SpeedCurve(width, params, np.array(centre, dtype=np.float64))
+
+
+def median_rates_under_weights(
+    runs: FirstPassages, seeds: IntArray, weights: CountArray
+) -> tuple[FloatArray, FloatArray]:
+    """P of every width and 1 / Kaplan–Meier median there when seeds are drawn as blocks.
+
+    `weights` is (seeds, B), row i counting the draws of `seeds[i]`, sorted. A width uses the
+    drawn seeds it has; where it has none of them it uses all its own, as the estimate does, so
+    that no resample loses a width. Returns (widths,) and (widths, B).
+    """
+    time, event = censoring_times(runs), ~np.isnan(runs.epoch)
+    a_block = np.isin(runs.seed, seeds)
+    row = np.searchsorted(seeds, runs.seed)
+    _, params, members = _by_width(runs)
+    rates = np.empty((len(members), weights.shape[1]))
+    for k, m in enumerate(members):
+        drawn = m[a_block[m]]
+        rates[k] = median_rate_under_weights(time[drawn], event[drawn], weights[row[drawn]])
+        if len(drawn) < len(seeds):  # only then can a resample have drawn none of them
+            rates[k][np.isnan(rates[k])] = 1 / KaplanMeier.of(time[m], event[m]).median()
+    return params, rates
+
+
+def horizons(runs: FirstPassages) -> FloatArray:
+    """How long each width was watched, ascending in P: an unreached median lies beyond it."""
+    time = censoring_times(runs)
+    return np.array([time[m].max() for m in _by_width(runs)[2]], dtype=np.float64)
+
+
+def _by_width(runs: FirstPassages) -> tuple[IntArray, FloatArray, list[IntArray]]:
+    """Widths and P ascending in P, and the positions of each width's runs."""
+    if len(runs) == 0:
+        return np.empty(0, dtype=np.int64), np.empty(0), []
+    order = np.argsort(runs.params, kind="stable")
+    starts = np.flatnonzero(np.diff(runs.params[order])) + 1
+    members = np.split(order, starts)
+    first = np.array([m[0] for m in members])
+    return runs.width[first], runs.params[first], members
+
+
+@dataclass(frozen=True)
+class WidthSpeed:
+    """One width's first passages: values per seed and three summaries of them.
+
+    `mean` is over the seeds that reached the threshold (the paper's centre, None when none
+    did); `median` the Kaplan–Meier median with its interval, +inf = above the cap;
+    `restricted_mean` up to the horizon, for information only.
+    """
+
+    width: int
+    params: float
+    seeds: tuple[int, ...]
+    values: tuple[float | None, ...]  # per seed, None = not reached
+    last_epochs: tuple[float, ...]
+    mean: float | None
+    median: float
+    low: float
+    high: float
+    restricted_mean: float
+    n_reached: int
+    n_censored: int
+    n_diverged: int
+    n_missing: int
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """A cell's speed curve with its making."""
+
+    rows: tuple[WidthSpeed, ...]
+    horizon: float  # of the restricted means
+    level: float
+    units: Units
+    clock: str
+    threshold: float
+
+
+def common_horizon(runs: FirstPassages) -> float:
+    """The latest time at which every run was still watched or had reached the threshold."""
+    watched = runs.last_epoch[np.isnan(runs.epoch) & ~runs.diverged]
+    if len(watched):
+        return float(watched.min())
+    return float(np.nanmax(np.append(runs.epoch, 1.0)))
+
+
+def speeds(
+    runs: FirstPassages,
+    *,
+    units: Units = "epochs",
+    level: float = 0.95,
+    horizon: float | None = None,
+) -> Speeds:
+    """Summaries of first passages at every width, ascending in P."""
+    if units == "steps":
+        runs = runs.in_steps()
+    limit = common_horizon(runs) if horizon is None else horizon
+    time, event = censoring_times(runs), ~np.isnan(runs.epoch)
+    rows = []
+    for params in np.unique(runs.params):
+        here = np.flatnonzero(runs.params == params)
+        here = here[np.argsort(runs.seed[here])]
+        reached = runs.epoch[here][event[here]]
+        curve = KaplanMeier.of(time[here], event[here])
+        middle = curve.median_interval(level)
+        width = int(runs.width[here[0]])
+        open_ended = ~event[here]
+        rows.append(
+            WidthSpeed(
+                width=width,
+                params=float(params),
+                seeds=tuple(int(s) for s in runs.seed[here]),
+                values=tuple(None if np.isnan(e) else float(e) for e in runs.epoch[here]),
+                last_epochs=tuple(float(e) for e in runs.last_epoch[here]),
+                mean=float(reached.mean()) if len(reached) else None,
+                median=middle.estimate,
+                low=middle.low,
+                high=middle.high,
+                restricted_mean=curve.restricted_mean(limit),
+                n_reached=len(reached),
+                n_censored=int(np.sum(open_ended & ~runs.diverged[here])),
+                n_diverged=int(np.sum(open_ended & runs.diverged[here])),
+                n_missing=int(runs.missing.get(width, 0)),
+            )
+        )
+    return Speeds(tuple(rows), limit, level, runs.units, runs.clock, runs.threshold)

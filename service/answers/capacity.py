@@ -3,28 +3,175 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from functools import lru_cache
+from typing import Annotated
 
+import numpy as np
 import pandas as pd
 from pydantic import Field
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
 
-from service.analysis import ANALYSIS_VERSION
-from service.analysis.capacity import Capacity, Plateau
-from service.answers.bits import (
-    MATCHED,
-    PREFERRED,
-    bits_per_parameter,
-    capacity_inputs,
-    capacity_runs,
-    fitted_capacity,
-    measured_runs,
+from groktime.service.analysis import ANALYSIS_VERSION
+from groktime.service.analysis.capacity import (
+    BitsPerParameter,
+    Capacity,
+    CapacityFit,
+    Plateau,
+    choose_c_model,
 )
-from service.answers.cell import plain, sortable
-from service.answers.making import BitsPerParameter, Method, Setting, SettingValue, finite
-from service.answers.question import Question, put
-from service.answers.reading import SuiteRecord, read_capacity, read_runs
-from service.answers.refusals import Ambiguous, NotEnough, Refusal
+from groktime.service.analysis.capacity import capacity as fit_capacity
+from groktime.service.analysis.inputs import CapacityRuns
+from groktime.service.answers.cell import closed, finite, plain, sortable
+from groktime.service.answers.choice import CENTRAL, choose
+from groktime.service.answers.context import CellContext
+from groktime.service.answers.question import (
+    CHOSEN,
+    Ambiguous,
+    Choice,
+    Method,
+    NotEnough,
+    Question,
+    QuestionError,
+    Setting,
+    SettingValue,
+)
+from groktime.service.answers.records import SuiteRecord, put, read_capacity, read_runs, read_suite
+from groktime.service.spec import MODEL_COLUMNS
+
+# The network and optimiser whose capacity is meant. Dropout and batch size are left open:
+# capacity runs have no dropout unless a suite sweeps it.
+MATCHED = (
+    *(name for name in MODEL_COLUMNS if name != "dropout"),
+    "lr",
+    "beta1",
+    "beta2",
+    "eps",
+    "weight_decay",
+)
+PREFERRED = {"dropout": 0.0, "batch_size": None}
+
+# Other suites with finished capacity runs of the same network and optimiser: those with the nearest
+# batch size first, which goes with the size of the task, then those with most runs.
+OTHERS = f"""
+SELECT s.name FROM suites s
+JOIN suite_runs sr ON sr.suite_id = s.id JOIN runs r ON r.id = sr.run_id
+WHERE s.id <> :suite_id AND r.kind = 'capacity' AND r.state = 'done' AND NOT sr.inherited
+  AND {" AND ".join(f"r.{name} = :{name}" for name in MATCHED)}
+GROUP BY s.name
+ORDER BY min(abs(ln(r.batch_size::float / :batch_size))), count(*) DESC, s.name LIMIT 1
+"""
+
+DONOR = """
+SELECT s.name FROM suite_runs sr JOIN suites s ON s.id = sr.suite_id
+WHERE sr.run_id = :run_id AND NOT sr.inherited ORDER BY s.id LIMIT 1
+"""
+
+
+def cell_bits(connection: Connection, asked: CellContext) -> BitsPerParameter:
+    """C_model for the cell asked about."""
+    convention = asked.convention
+    return bits_per_parameter(
+        connection, asked.suite, asked.cell.values, convention.method, convention.level
+    )
+
+
+def bits_per_parameter(
+    connection: Connection, suite: SuiteRecord, values: Setting, method: Method, level: float
+) -> BitsPerParameter:
+    """C_model for a cell's setting, with where it comes from."""
+    capacity = read_capacity(connection, suite)
+    own = fitted_capacity(capacity, values, method, level)
+    if own is not None and own.c_model is not None:
+        donor = _donor(connection, measured_runs(capacity_runs(capacity, values)))
+        if donor is not None:
+            return choose_c_model(None, own, donor)
+        return choose_c_model(own, None, suite.name)
+    other = connection.scalar(
+        text(OTHERS),
+        {"suite_id": suite.id, **{name: values[name] for name in (*MATCHED, "batch_size")}},
+    )
+    matched = None
+    if other is not None:
+        runs = read_capacity(connection, read_suite(connection, other))
+        matched = fitted_capacity(runs, values, method, level)
+    return choose_c_model(None, matched, other or "")
+
+
+def _donor(connection: Connection, runs: pd.DataFrame) -> str | None:
+    """The suite that trained these runs, where another did and is still here."""
+    if not runs["inherited"].all():
+        return None
+    name = connection.scalar(text(DONOR), {"run_id": int(runs["run_id"].iloc[0])})
+    return None if name is None else str(name)
+
+
+def capacity_runs(runs: pd.DataFrame, values: Setting) -> pd.DataFrame:
+    """Capacity runs of the cell's network and optimiser, at the nearest regularisation.
+
+    Where a suite sweeps dropout or the batch size in its capacity runs too, those equal to the
+    cell's are taken; else the runs without dropout.
+    """
+    for name in MATCHED:
+        runs = runs[runs[name] == values[name]]
+    for name, usual in PREFERRED.items():
+        for wanted in (values[name], usual):
+            if wanted is not None and (runs[name] == wanted).any():
+                runs = runs[runs[name] == wanted]
+                break
+    return runs
+
+
+def fitted_capacity(
+    runs: pd.DataFrame, values: Setting, method: Method, level: float
+) -> Capacity | None:
+    """The capacity fit of the cell's setting; None when no such run is finished."""
+    inputs = capacity_inputs(capacity_runs(runs, values))
+    if inputs is None:
+        return None
+    columns = (inputs.width, inputs.params, inputs.n, inputs.bits)
+    return _kept_fit(
+        method,
+        level,
+        inputs.vocabulary,
+        tuple(sorted(inputs.missing.items())),
+        *(tuple(column.tolist()) for column in columns),
+    )
+
+
+@lru_cache(maxsize=64)
+def _kept_fit(
+    method: Method,
+    level: float,
+    vocabulary: int,
+    missing: tuple[tuple[int, int], ...],
+    *columns: tuple[float, ...],
+) -> Capacity:
+    """Fits by their very inputs: capacity runs seldom change, and every cell needs their C."""
+    width, params, n, bits = (np.array(column) for column in columns)
+    inputs = CapacityRuns(width, params, n, bits, vocabulary, dict(missing))
+    return fit_capacity(inputs, method=method, level=level)
+
+
+def measured_runs(runs: pd.DataFrame) -> pd.DataFrame:
+    """Finished runs of the prime with most of them: those that are fitted."""
+    done, _ = closed(runs)
+    done = done[done["bits"].notna()]
+    return done[done["prime"] == done["prime"].value_counts().index[0]] if len(done) else done
+
+
+def capacity_inputs(runs: pd.DataFrame) -> CapacityRuns | None:
+    """The measured runs as the analysis wants them."""
+    done, (_, missing) = measured_runs(runs), closed(runs)
+    if not len(done):
+        return None
+    return CapacityRuns(
+        width=done["width"].to_numpy(),
+        params=done["params"].to_numpy(),
+        n=done["n_train"].to_numpy(),
+        bits=done["bits"].to_numpy(dtype=float),
+        vocabulary=int(done["vocabulary"].iloc[0]),
+        missing=missing,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +182,10 @@ class CapacityPoint:
     n: int
     bits: float
     complexity: float
+    batch_size: int | None = None
+    last_batch: Annotated[
+        int | None, Field(description="examples in the last step of an epoch")
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,25 +200,6 @@ class WidthCapacity:
     flags: Annotated[tuple[str, ...], Field(description="not_saturated, sagging")]
     fitted: Annotated[bool, Field(description="the line of C_model uses this width")]
     points: tuple[CapacityPoint, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class CapacityFit:
-    """Cap = intercept + C·P by least squares."""
-
-    slope: Annotated[float, Field(description="C_model, bits per parameter")]
-    low: float | None
-    high: float | None
-    level: float
-    interval: Annotated[
-        Literal["bootstrap", "t"] | None,
-        Field(description="over resampled widths, or least squares' with three; null: none"),
-    ]
-    intercept: float
-    intercept_low: float | None
-    intercept_high: float | None
-    r_squared: float | None
-    widths: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,13 +228,15 @@ class CapacityAnswer:
     p_mem: tuple[PrimeThreshold, ...]
     missing: int
     analysis_version: int
+    chosen: Annotated[Choice | None, CHOSEN] = None
 
 
 def capacity(connection: Connection, question: Question) -> CapacityAnswer:
     """Capacity curves and C_model of the setting asked about."""
+    question = choose(connection, question, "capacity")
     suite, convention = put(connection, question)
     runs = read_capacity(connection, suite)
-    values = _one_setting(suite, runs, question)
+    values, choice = _one_setting(suite, runs, question)
     method, level = convention.method, convention.level
     fitted = fitted_capacity(runs, values, method, level)
     chosen = capacity_runs(runs, values)
@@ -120,11 +254,12 @@ def capacity(connection: Connection, question: Question) -> CapacityAnswer:
         widths=()
         if fitted is None
         else tuple(_width(p, measured, p.width in fitted.used) for p in fitted.plateaus),
-        fit=None if fitted is None else _fit(fitted),
+        fit=None if fitted is None else fitted.fit,
         c_model=c_model,
         p_mem=_thresholds(structured, c_model.value),
         missing=0 if fitted is None else fitted.missing,
         analysis_version=ANALYSIS_VERSION,
+        chosen=question.choice | choice or None,
     )
 
 
@@ -134,8 +269,10 @@ def _swept(runs: pd.DataFrame) -> tuple[str, ...]:
     return tuple(name for name in names if runs[name].nunique(dropna=False) > 1)
 
 
-def _one_setting(suite: SuiteRecord, runs: pd.DataFrame, question: Question) -> Setting:
-    """The one setting of capacity runs that passes the filters."""
+def _one_setting(
+    suite: SuiteRecord, runs: pd.DataFrame, question: Question
+) -> tuple[Setting, Choice]:
+    """The one setting of capacity runs that passes the filters, or the baseline of several."""
     if not len(runs):
         raise NotEnough(
             "suite", suite.name, "a suite with capacity runs", f"{suite.name} has no capacity runs"
@@ -144,13 +281,16 @@ def _one_setting(suite: SuiteRecord, runs: pd.DataFrame, question: Question) -> 
     kept = runs
     for name, value in question.filters.items():
         if name not in columns:
-            raise Refusal(name, value, columns, "capacity runs have no such setting")
+            raise QuestionError(name, value, columns, "capacity runs have no such setting")
         matching = kept[kept[name] == value]
         if not len(matching):
             there = sorted({plain(v) for v in kept[name]}, key=sortable)
-            raise Refusal(name, value, there, f"{value} is not among the suite's capacity runs")
+            raise QuestionError(
+                name, value, there, f"{value} is not among the suite's capacity runs"
+            )
         kept = matching
-    settings = kept[columns].drop_duplicates()
+    there_are = kept[columns].drop_duplicates()
+    settings = _baseline(there_are)
     if len(settings) > 1:
         choices: dict[str, list[SettingValue]] = {
             name: sorted({plain(v) for v in settings[name]}, key=sortable)
@@ -161,7 +301,24 @@ def _one_setting(suite: SuiteRecord, runs: pd.DataFrame, question: Question) -> 
         raise Ambiguous(
             next(iter(choices)), None, choices, f"{len(settings)} settings match; choose by {names}"
         )
-    return {name: plain(settings.iloc[0][name]) for name in columns}
+    values = {name: plain(settings.iloc[0][name]) for name in columns}
+    swept = [name for name in columns if there_are[name].nunique(dropna=False) > 1]
+    if not swept:
+        return values, Choice()
+    others = [{name: plain(row[name]) for name in swept} for row in there_are.to_dict("records")]
+    taken = {name: values[name] for name in swept}
+    why = "the baseline, " + ", ".join(f"{name} {value}" for name, value in taken.items())
+    rest = tuple(other for other in others if other != taken)
+    return values, Choice(setting=why, other_settings=rest)
+
+
+def _baseline(settings: pd.DataFrame) -> pd.DataFrame:
+    """The settings with the central value on every axis that has it, without dropout."""
+    for name in settings.columns:
+        usual = CENTRAL[name] if PREFERRED.get(name) is None else PREFERRED[name]
+        central = settings[settings[name] == usual]
+        settings = central if len(central) else settings
+    return settings
 
 
 def _width(plateau: Plateau, runs: pd.DataFrame, fitted: bool) -> WidthCapacity:
@@ -181,26 +338,11 @@ def _width(plateau: Plateau, runs: pd.DataFrame, fitted: bool) -> WidthCapacity:
                 n=row["n_train"],
                 bits=float(row["bits"]),
                 complexity=row["k_mem"],
+                batch_size=(batch := min(row["batch_size"], row["n_train"])),
+                last_batch=row["n_train"] - (-(-row["n_train"] // batch) - 1) * batch,
             )
             for row in done.to_dict("records")
         ),
-    )
-
-
-def _fit(found: Capacity) -> CapacityFit | None:
-    if found.c_model is None or found.intercept is None:
-        return None
-    return CapacityFit(
-        slope=found.c_model.value,
-        low=finite(found.c_model.low),
-        high=finite(found.c_model.high),
-        level=found.level,
-        interval=found.interval,
-        intercept=found.intercept,
-        intercept_low=finite(found.intercept_low),
-        intercept_high=finite(found.intercept_high),
-        r_squared=finite(found.r2),
-        widths=len(found.used),
     )
 
 

@@ -1,31 +1,27 @@
-"""One cell's runs, found among a suite's by prime and setting."""
+"""One cell's runs, found among a suite's by prime and setting, as the analysis wants them."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from service.answers.making import Labels, Setting, SettingValue
-from service.answers.refusals import Ambiguous, Refusal
-
-DATA_COLUMNS = ("task", "operation", "train_fraction", "split")
-MODEL_COLUMNS = (
-    "architecture",
-    "depth",
-    "heads",
-    "positions",
-    "norm",
-    "ffn",
-    "released_head_projection",
-    "dropout",
-    "init_scale",
+from groktime.service.analysis.inputs import FirstPassages, GrokRuns
+from groktime.service.analysis.inputs import Method as Method
+from groktime.service.analysis.inputs import Units as Units
+from groktime.service.answers.question import (
+    Convention,
+    Labels,
+    QuestionError,
+    Setting,
+    SettingValue,
 )
-OPTIMISER_COLUMNS = ("lr", "beta1", "beta2", "eps", "weight_decay", "batch_size")
+from groktime.service.spec import DATA_COLUMNS, MODEL_COLUMNS, OPTIMISER_COLUMNS, SETTING_COLUMNS
+
 SHARED_COLUMNS = MODEL_COLUMNS + OPTIMISER_COLUMNS
-SETTING_COLUMNS = DATA_COLUMNS + SHARED_COLUMNS
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,34 +81,6 @@ def cells(
         yield _cell(group, speed, axes, used)
 
 
-def one_cell(
-    runs: pd.DataFrame, filters: Mapping[str, SettingValue], labels: Labels | None
-) -> Cell:
-    """The only cell that matches; several are refused with the axis values to choose from."""
-    found = list(cells(runs, filters, labels))
-    refuse_several(found)
-    return found[0]
-
-
-def refuse_several(found: list[Cell], *, one_per_prime: bool = False) -> None:
-    """Refuse an ambiguous question with the axis values there are to choose from."""
-    settings = {tuple(cell.setting.items()) for cell in found}
-    if len(settings if one_per_prime else found) == 1:
-        return
-    choices: dict[str, list[SettingValue]] = {
-        axis: sorted({cell.setting[axis] for cell in found}, key=sortable)
-        for axis in found[0].setting
-    }
-    choices = {axis: values for axis, values in choices.items() if len(values) > 1}
-    names = ", ".join(choices)
-    raise Ambiguous(
-        next(iter(choices), "setting"),
-        None,
-        choices,
-        f"{len(settings)} settings match; choose by {names}",
-    )
-
-
 def _defining(runs: pd.DataFrame) -> pd.DataFrame:
     """Runs whose settings name the cells: on the structured task, or speed runs without any."""
     grok = runs[runs["kind"] == "grok"]
@@ -131,7 +99,7 @@ def _filtered(runs: pd.DataFrame, filters: Mapping[str, SettingValue]) -> pd.Dat
         kept = runs[keep]
         if not len(kept):
             values = sorted({plain(v) for v in there}, key=sortable)
-            raise Refusal(name, value, values, f"{value} is not among the suite's values")
+            raise QuestionError(name, value, values, f"{value} is not among the suite's values")
         runs = kept
     return runs
 
@@ -210,3 +178,81 @@ def sortable(value: object) -> tuple[int, float, str]:
     if isinstance(value, int | float):
         return 0, float(value), ""
     return 1, 0.0, str(value)
+
+
+def finite(value: float | None) -> float | None:
+    """The number where there is one: infinities and NaN have no JSON."""
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+def diverged(runs: pd.DataFrame) -> pd.Series[bool]:
+    """Failed by a non-finite loss: counts as never reached, and is shown apart."""
+    return (runs["state"] == "failed") & (runs["reason"] == "diverged")
+
+
+def closed(runs: pd.DataFrame) -> tuple[pd.DataFrame, dict[int, int]]:
+    """Runs that count (done, set aside, or diverged) and by width how many are not there yet."""
+    counts = runs["state"].isin(("done", "set_aside")) | diverged(runs)
+    missing = runs.loc[~counts, "width"].value_counts()
+    return runs[counts], {int(str(w)): int(n) for w, n in missing.items()}
+
+
+def first_passages(cell: Cell, convention: Convention) -> FirstPassages:
+    """The cell's memorisation: first passages of its speed runs."""
+    _check_threshold("t_mem", convention.thresholds.t_mem, cell.speed, "stop_train")
+    _check_clock(convention, cell.speed)
+    runs, missing = closed(cell.speed)
+    return FirstPassages(
+        width=runs["width"].to_numpy(),
+        params=runs["params"].to_numpy(),
+        seed=runs["seed"].to_numpy(),
+        epoch=runs["t_mem"].to_numpy(dtype=float),
+        last_epoch=runs["last_epoch"].to_numpy(dtype=float),
+        diverged=diverged(runs).to_numpy(),
+        missing=missing,
+        clock=convention.clock,
+        threshold=convention.thresholds.t_mem,
+        steps_per_epoch=cell.steps_per_epoch,
+    )
+
+
+def grok_runs(cell: Cell, convention: Convention) -> GrokRuns:
+    """The cell's runs on the structured task with their training and validation passages."""
+    thresholds = convention.thresholds
+    _check_threshold("e_train", thresholds.e_train, cell.grok, "stop_train")
+    _check_threshold("e_val", thresholds.e_val, cell.grok, "stop_val")
+    _check_threshold("t_gen", thresholds.t_gen, cell.grok, "stop_val")
+    _check_clock(convention, cell.grok)
+    runs, missing = closed(cell.grok)
+    return GrokRuns(
+        width=runs["width"].to_numpy(),
+        params=runs["params"].to_numpy(),
+        seed=runs["seed"].to_numpy(),
+        e_train=runs["e_train"].to_numpy(dtype=float),
+        e_val=runs["e_val"].to_numpy(dtype=float),
+        t_gen=runs["t_gen"].to_numpy(dtype=float),
+        last_epoch=runs["last_epoch"].to_numpy(dtype=float),
+        diverged=diverged(runs).to_numpy(),
+        missing=missing,
+        clock=convention.clock,
+        train_threshold=thresholds.e_train,
+        val_threshold=thresholds.e_val,
+        gen_threshold=thresholds.t_gen,
+        steps_per_epoch=cell.steps_per_epoch,
+        min_delay=convention.min_delay,
+    )
+
+
+def _check_threshold(name: str, value: float, runs: pd.DataFrame, column: str) -> None:
+    """Runs that stopped at an accuracy know nothing of what would have come after it."""
+    stops = runs.loc[runs["stop_rule"] == "threshold", column].dropna()
+    if len(stops) and value > float(stops.min()):
+        limit = float(stops.min())
+        raise QuestionError(
+            name, value, f"at most {limit:g}", f"{value:g} is above {limit:g}, where runs stopped"
+        )
+
+
+def _check_clock(convention: Convention, runs: pd.DataFrame) -> None:
+    if convention.clock == "eval" and not runs["eval_train"].all():
+        raise QuestionError("clock", "eval", ["online"], "these runs did not record the eval clock")

@@ -2,32 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Annotated
 
 import numpy as np
 from pydantic import Field
 from sqlalchemy import Connection
 
-from service.analysis import ANALYSIS_VERSION
-from service.analysis.cells import Cell as AnalysedCell
-from service.analysis.cells import cells_frame, make_cell
-from service.analysis.hypotheses import HypothesisTests, hypothesis_tests
-from service.analysis.nested import Sufficiency
-from service.analysis.onset import Onset
-from service.analysis.robustness import AxisTrend
-from service.analysis.seeds_apart import SeedsApart
-from service.analysis.small_samples import PERFECT
-from service.analysis.within_setting import WithinSetting
-from service.answers.asking import asked_runs
-from service.answers.cell import Cell, cells, plain, swept_axes
-from service.answers.inputs import first_passages, grok_runs
-from service.answers.making import ByKind, Clock, Method, Setting, Thresholds, Units, finite
-from service.answers.question import Convention, Question, put
-
-LAST_BATCH_SLOPE = "slope on last batch"
-CLUSTERED = "clustered p"  # begins the part of a trend's note that has it
+from groktime.service.analysis import ANALYSIS_VERSION
+from groktime.service.analysis.calibration import (
+    ClusteredLine,
+    Concordance,
+    Equivalence,
+    Line,
+    RobustSlope,
+    SignedRank,
+)
+from groktime.service.analysis.cells import Cell as AnalysedCell
+from groktime.service.analysis.cells import cells_frame, make_cell
+from groktime.service.analysis.hypotheses import (
+    FirstFourSeeds,
+    HypothesisTests,
+    SeedsApart,
+    hypothesis_tests,
+)
+from groktime.service.analysis.onset import Onset
+from groktime.service.analysis.rank import PERFECT, Kendall, Spearman
+from groktime.service.analysis.robustness import AxisTrend, WithinSetting
+from groktime.service.analysis.sufficiency import NestedTest, Slope, Sufficiency
+from groktime.service.answers.cell import (
+    Cell,
+    cells,
+    finite,
+    first_passages,
+    grok_runs,
+    plain,
+    swept_axes,
+)
+from groktime.service.answers.choice import choose
+from groktime.service.answers.context import ByKind
+from groktime.service.answers.question import (
+    CHOSEN,
+    Choice,
+    Clock,
+    Convention,
+    Method,
+    Question,
+    Setting,
+    Thresholds,
+    Units,
+)
+from groktime.service.answers.records import asked_runs, put
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,43 +124,33 @@ class NestedModel:
     collinear: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class SettingRow:
-    """Residuals over the primes of one setting."""
+Test = (
+    Spearman
+    | Kendall
+    | Concordance
+    | Line
+    | SignedRank
+    | ClusteredLine
+    | RobustSlope
+    | Equivalence
+    | FirstFourSeeds
+    | NestedTest
+    | Slope
+    | AxisTrend
+)
 
-    setting: Setting
-    n: int
-    n_total: int
-    n_inherited: int
-    median_residual: float | None
-    std: Annotated[float | None, Field(description="standard deviation, ddof 1, decades")]
-    mad: float | None
-    rho: float | None
-    verdict: Literal["strong", "moderate", "weak", "under_resolved", "no_cells"]
-    driver_prime: Annotated[int | None, Field(description="without it the verdict is better")]
-    lost: Annotated[Mapping[str, int], Field(description="why cells have no residual")]
 
+@dataclass(frozen=True)
+class Pooled:
+    """One number of a pooled test: the test itself (None: the cells cannot carry it), its row."""
 
-@dataclass(frozen=True, kw_only=True)
-class Apart:
-    """Onsets of one half of the seeds predicted by the crossings of the other half."""
-
-    n: int
-    rho: float
-    median_residual: float
-    loo_crossing: Annotated[
-        float, Field(description="leave-one-out error of the crossing, decades")
-    ]
-    loo_prime: Annotated[float, Field(description="leave-one-out error of log p, decades")]
-    f: Annotated[float | None, Field(description="crossing beside log p")]
-    p: float
+    test: Test | None
+    row: Statistic
 
 
 @dataclass(frozen=True, kw_only=True)
-class TestsAnswer:
-    """A suite's cells, the pooled tests and the within-setting table."""
-
-    __test__ = False  # a class of answers, not of pytest
+class _Head:
+    """Which cells, by which convention."""
 
     suite: str
     revision: int
@@ -150,19 +166,47 @@ class TestsAnswer:
     n_at_floor: Annotated[int, Field(description="of all cells: onset at the smallest width")]
     n_at_cap: Annotated[int, Field(description="of all cells: onset at the largest width or above")]
     cells: tuple[CellRow, ...]
+    chosen: Annotated[Choice | None, CHOSEN] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellTests(_Head):
+    """A suite's cells and the tests on them, as charts and reports read them."""
+
+    tests: HypothesisTests
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What to know of the regressions."""
+        return self.tests.nested.notes if self.tests.nested else ()
+
+    def nested(self, larger: str, smaller: str) -> NestedTest | None:
+        """The F-test of one model against another inside it; None where it was not made."""
+        if self.tests.nested is None:
+            return None
+        return self.tests.nested.tests.get(f"{larger}_vs_{smaller}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TestsAnswer(_Head):
+    """A suite's cells, the pooled tests and the within-setting table: the answer of `/tests`."""
+
+    __test__ = False  # a class of answers, not of pytest
+
     pooled: tuple[Statistic, ...]
     models: tuple[NestedModel, ...]
-    within: tuple[SettingRow, ...]
+    within: tuple[WithinSetting, ...]
     apart: Annotated[
-        tuple[Apart, ...],
+        tuple[SeedsApart, ...],
         Field(description="crossing and onset from different seeds, both ways; robust only"),
     ]
     notes: tuple[str, ...]
     analysis_version: int
 
 
-def cell_tests(connection: Connection, question: Question) -> TestsAnswer:
+def cell_tests(connection: Connection, question: Question) -> CellTests:
     """All cells of the suite asked about (or of one prime or setting) and the tests on them."""
+    question = choose(connection, question, "suite")
     suite, convention = put(connection, question)
     runs = asked_runs(connection, suite, convention, question.prime)
     found = list(cells(runs, question.filters, convention.labels))
@@ -171,7 +215,8 @@ def cell_tests(connection: Connection, question: Question) -> TestsAnswer:
     tests = hypothesis_tests(
         cells_frame(analysed), ("p", *axes), method=convention.method, level=convention.level
     )
-    return TestsAnswer(
+    within = (replace(r, setting={a: plain(v) for a, v in r.setting.items()}) for r in tests.within)
+    return CellTests(
         suite=suite.name,
         revision=suite.revision,
         method=convention.method,
@@ -186,11 +231,21 @@ def cell_tests(connection: Connection, question: Question) -> TestsAnswer:
         n_at_floor=tests.n_at_floor,
         n_at_cap=tests.n_at_cap,
         cells=tuple(_row(*both) for both in zip(found, analysed, strict=True)),
-        pooled=tuple(_pooled(tests)),
-        models=_models(tests.nested),
-        within=tuple(_within(row) for row in tests.within),
-        apart=tuple(_apart(way) for way in tests.apart),
-        notes=tests.nested.notes if tests.nested else (),
+        chosen=question.choice or None,
+        tests=replace(tests, within=tuple(within)),
+    )
+
+
+def flat_answer(found: CellTests) -> TestsAnswer:
+    """The tests as flat rows, for JSON and CSV."""
+    head = {field.name: getattr(found, field.name) for field in fields(_Head)}
+    return TestsAnswer(
+        **head,
+        pooled=tuple(pooled.row for pooled in pooled_tests(found.tests)),
+        models=_models(found.tests.nested),
+        within=found.tests.within,
+        apart=tuple(replace(way, f=finite(way.f)) for way in found.tests.apart),
+        notes=found.notes,
         analysis_version=ANALYSIS_VERSION,
     )
 
@@ -248,10 +303,22 @@ def _step(onset: Onset) -> float | None:
     return float(np.log10(onset.params / below.max())) if len(below) else None
 
 
-def _statistic(test: str, statistic: str, n: int, **values: object) -> Statistic:
-    given = {name: finite(value) for name, value in values.items() if isinstance(value, float)}
-    return Statistic(
-        test=test,
+def pooled_tests(tests: HypothesisTests) -> Iterator[Pooled]:
+    """The pooled tests in the order of the paper's appendix, each with its row."""
+    yield from _ranks(tests)
+    yield from _agreement(tests)
+    yield from _residuals(tests)
+    yield from _robust(tests)
+    yield from _nested(tests)
+    for trend in tests.robustness:
+        yield _trend(trend)
+
+
+def _pooled(test: Test | None, kind: str, statistic: str, n: int, **values: object) -> Pooled:
+    numbers = {k: v for k, v in values.items() if isinstance(v, int | float)}
+    given = {name: finite(value) for name, value in numbers.items()}
+    row = Statistic(
+        test=kind,
         statistic=statistic,
         value=given.get("value"),
         low=given.get("low"),
@@ -260,105 +327,24 @@ def _statistic(test: str, statistic: str, n: int, **values: object) -> Statistic
         floor=given.get("floor"),
         df=str(values.get("df", "")),
         n=n,
-        testable=bool(values.get("testable", True)),
-        note=str(values.get("note", "")),
+        testable=bool(values.get("testable", test is not None)),
+        note=str(values.get("note", "" if test else "too few cells")),
     )
+    return Pooled(test, row)
 
 
-def _untestable(test: str, statistic: str, n: int, note: str = "too few cells") -> Statistic:
-    return _statistic(test, statistic, n, testable=False, note=note)
-
-
-def _pooled(tests: HypothesisTests) -> Iterator[Statistic]:
-    """The pooled tests in the order of the paper's appendix."""
-    n = tests.n
-    yield from _ranks(tests)
-    if (ccc := tests.ccc) is None:
-        yield _untestable("concordance", "ccc", n)
-    else:
-        note = f"{ccc.interval} interval" if ccc.low is not None else "too few cells to resample"
-        yield _statistic(
-            "concordance", "ccc", n, value=ccc.value, low=ccc.low, high=ccc.high, note=note
-        )
-    if (line := tests.line) is None:
-        yield _untestable("calibration", "slope", n)
-    else:
-        yield _statistic(
-            "calibration",
-            "slope",
-            n,
-            value=line.slope,
-            low=line.slope_low,
-            high=line.slope_high,
-            df=line.df_den,
-            note=f"t interval, standard error {line.slope_se:.3g}",
-        )
-        yield _statistic(
-            "calibration",
-            "intercept",
-            n,
-            value=line.intercept,
-            low=line.intercept_low,
-            high=line.intercept_high,
-            df=line.df_den,
-            note=f"t interval, standard error {line.intercept_se:.3g}",
-        )
-        df = f"{line.df_num}, {line.df_den}"
-        yield _statistic(
-            "calibration", "F", n, value=line.f, p=line.p, df=df, note="slope 1 and intercept 0"
-        )
-    if (wilcoxon := tests.wilcoxon) is None:
-        yield _untestable("residuals", "wilcoxon", n)
-    else:
-        yield _statistic(
-            "residuals", "wilcoxon", n, value=wilcoxon.w, p=wilcoxon.p, floor=wilcoxon.floor
-        )
-        yield _statistic(
-            "residuals",
-            "median",
-            n,
-            value=wilcoxon.median_residual,
-            low=wilcoxon.interval.low,
-            high=wilcoxon.interval.high,
-        )
-    yield from _robust(tests)
-    if tests.nested is not None:
-        for name, nested in tests.nested.tests.items():
-            df = f"{nested.df_num}, {nested.df_den}"
-            yield _statistic(
-                "sufficiency",
-                f"F {name.replace('_', ' ')}",
-                n,
-                value=nested.f,
-                p=nested.p,
-                df=df,
-                testable=nested.testable,
-                note=nested.reason,
-            )
-        if (last := tests.nested.last_batch) is not None:
-            yield _statistic(
-                "sufficiency",
-                LAST_BATCH_SLOPE,
-                n,
-                value=last.value,
-                low=last.low,
-                high=last.high,
-                note="beside log p; decades of P_onset a decade of its share of a batch",
-            )
-    for trend in tests.robustness:
-        yield _trend(trend)
-
-
-def _ranks(tests: HypothesisTests) -> Iterator[Statistic]:
-    if (rank := tests.spearman) is None:
-        yield _untestable("rank", "spearman", tests.n)
+def _ranks(tests: HypothesisTests) -> Iterator[Pooled]:
+    n, rank, tau = tests.n, tests.spearman, tests.kendall
+    if rank is None:
+        yield _pooled(None, "rank", "spearman", n)
     else:
         # At a perfect order the analytic formula says 0, which no n cells can show.
         note = "" if abs(rank.rho) > PERFECT else f"analytic p {rank.p_analytic:.3g}"
-        yield _statistic(
+        yield _pooled(
+            rank,
             "rank",
             "spearman",
-            tests.n,
+            n,
             value=rank.rho,
             low=rank.interval.low,
             high=rank.interval.high,
@@ -366,69 +352,115 @@ def _ranks(tests: HypothesisTests) -> Iterator[Statistic]:
             floor=rank.floor,
             note=note,
         )
-    if (tau := tests.kendall) is None:
-        yield _untestable("rank", "kendall", tests.n)
+    if tau is None:
+        yield _pooled(None, "rank", "kendall", n)
     else:
-        yield _statistic(
-            "rank", "kendall", tests.n, value=tau.tau, p=tau.p_analytic, floor=tau.floor
-        )
+        yield _pooled(tau, "rank", "kendall", n, value=tau.tau, p=tau.p_analytic, floor=tau.floor)
 
 
-def _robust(tests: HypothesisTests) -> Iterator[Statistic]:
+def _agreement(tests: HypothesisTests) -> Iterator[Pooled]:
+    n, ccc, line = tests.n, tests.ccc, tests.line
+    if ccc is None:
+        yield _pooled(None, "concordance", "ccc", n)
+    else:
+        note = f"{ccc.interval} interval" if ccc.low is not None else "too few cells to resample"
+        bounds = {"value": ccc.value, "low": ccc.low, "high": ccc.high}
+        yield _pooled(ccc, "concordance", "ccc", n, **bounds, note=note)
+    if line is None:
+        yield _pooled(None, "calibration", "slope", n)
+        return
+    for name, value, low, high, error in (
+        ("slope", line.slope, line.slope_low, line.slope_high, line.slope_se),
+        ("intercept", line.intercept, line.intercept_low, line.intercept_high, line.intercept_se),
+    ):
+        note = f"t interval, standard error {error:.3g}"
+        bounds = {"value": value, "low": low, "high": high}
+        yield _pooled(line, "calibration", name, n, **bounds, df=line.df_den, note=note)
+    df = f"{line.df_num}, {line.df_den}"
+    note = "slope 1 and intercept 0"
+    yield _pooled(line, "calibration", "F", n, value=line.f, p=line.p, df=df, note=note)
+
+
+def _residuals(tests: HypothesisTests) -> Iterator[Pooled]:
+    n, signed = tests.n, tests.wilcoxon
+    if signed is None:
+        yield _pooled(None, "residuals", "wilcoxon", n)
+        return
+    yield _pooled(
+        signed, "residuals", "wilcoxon", n, value=signed.w, p=signed.p, floor=signed.floor
+    )
+    bounds = {"low": signed.interval.low, "high": signed.interval.high}
+    yield _pooled(signed, "residuals", "median", n, value=signed.median_residual, **bounds)
+
+
+def _robust(tests: HypothesisTests) -> Iterator[Pooled]:
     """What the robust convention adds to the paper's suite."""
     n = tests.n
-    if (clustered := tests.clustered) is not None:
-        note = f"errors clustered by {clustered.clusters} primes"
-        yield _statistic(
+    if (line := tests.clustered) is not None:
+        note = f"errors clustered by {line.clusters} primes"
+        yield _pooled(
+            line,
             "calibration",
             "slope, clustered",
             n,
-            value=clustered.slope,
-            low=clustered.low,
-            high=clustered.high,
-            df=clustered.df,
-            note=note + (", unreliable below ten" if clustered.unreliable else ""),
+            value=line.slope,
+            low=line.low,
+            high=line.high,
+            df=line.df,
+            note=note + (", unreliable below ten" if line.unreliable else ""),
         )
     for slope in (tests.theil_sen, tests.deming):
         if slope is not None:
-            name = slope.estimator.replace("_", " ")
-            yield _statistic(
-                "calibration",
-                f"slope, {name}",
-                n,
-                value=slope.slope,
-                low=slope.low,
-                high=slope.high,
-            )
+            name = f"slope, {slope.estimator.replace('_', ' ')}"
+            bounds = {"value": slope.slope, "low": slope.low, "high": slope.high}
+            yield _pooled(slope, "calibration", name, n, **bounds)
     if (same := tests.equivalence) is not None:
         note = f"slope within {same.low_bound:g} to {same.high_bound:g}, errors {same.errors}"
-        yield _statistic(
-            "equivalence", "tost", n, value=same.estimate, p=same.p, df=same.df, note=note
-        )
+        bounds = {"value": same.estimate, "p": same.p}
+        yield _pooled(same, "equivalence", "tost", n, **bounds, df=same.df, note=note)
     if (four := tests.first_four) is not None:
-        yield _statistic(
-            "residuals", "median, first four seeds", four.n, value=four.median_residual
+        name = "median, first four seeds"
+        yield _pooled(four, "residuals", name, four.n, value=four.median_residual)
+
+
+def _nested(tests: HypothesisTests) -> Iterator[Pooled]:
+    if tests.nested is None:
+        return
+    for name, test in tests.nested.tests.items():
+        yield _pooled(
+            test,
+            "sufficiency",
+            f"F {name.replace('_', ' ')}",
+            tests.n,
+            value=test.f,
+            p=test.p,
+            df=f"{test.df_num}, {test.df_den}",
+            testable=test.testable,
+            note=test.reason,
         )
+    if (last := tests.nested.last_batch) is not None:
+        note = "beside log p; decades of P_onset a decade of its share of a batch"
+        bounds = {"value": last.value, "low": last.low, "high": last.high}
+        yield _pooled(last, "sufficiency", "slope on last batch", tests.n, **bounds, note=note)
 
 
-def _trend(trend: AxisTrend) -> Statistic:
+def _trend(trend: AxisTrend) -> Pooled:
     numeric = trend.kind == "numeric"
-    value = trend.slope if numeric else trend.f
     words = [trend.reason] if trend.reason else []
     if trend.se is not None:
         words.append(f"standard error {trend.se:.2g}")
     if trend.p_raw is not None:
         words.append(f"Holm-corrected; raw p {trend.p_raw:.3g}")
     if trend.p_clustered is not None:
-        words.append(f"{CLUSTERED} {trend.p_clustered:.3g}")
-    df = "" if trend.df_den is None else f"{trend.df_num or 1}, {trend.df_den}"
-    return _statistic(
+        words.append(f"clustered p {trend.p_clustered:.3g}")
+    return _pooled(
+        trend,
         "robustness",
         f"{'slope' if numeric else 'F'} on {trend.axis}",
         trend.n,
-        value=value,
+        value=trend.slope if numeric else trend.f,
         p=trend.p_holm,
-        df=df,
+        df="" if trend.df_den is None else f"{trend.df_num or 1}, {trend.df_den}",
         testable=trend.testable,
         note="; ".join(words),
     )
@@ -451,32 +483,4 @@ def _models(nested: Sufficiency | None) -> tuple[NestedModel, ...]:
             collinear=model.collinear,
         )
         for model in nested.models.values()
-    )
-
-
-def _apart(way: SeedsApart) -> Apart:
-    return Apart(
-        n=way.n,
-        rho=way.rho,
-        median_residual=way.median_residual,
-        loo_crossing=way.loo_crossing,
-        loo_prime=way.loo_prime,
-        f=finite(way.f),
-        p=way.p,
-    )
-
-
-def _within(row: WithinSetting) -> SettingRow:
-    return SettingRow(
-        setting={name: plain(value) for name, value in row.setting.items()},
-        n=row.n,
-        n_total=row.n_total,
-        n_inherited=row.n_inherited,
-        median_residual=finite(row.median_residual),
-        std=finite(row.std),
-        mad=finite(row.mad),
-        rho=finite(row.rho),
-        verdict=row.verdict,
-        driver_prime=row.driver_prime,
-        lost=row.lost,
     )

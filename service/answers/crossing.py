@@ -1,25 +1,39 @@
-"""Where memorisation and generalisation cross in one cell, and whether grokking starts there."""
+"""How fast models of every size memorise and generalise in one cell, and where both are equal."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 import numpy as np
+import pandas as pd
 from pydantic import Field
 from sqlalchemy import Connection
 
-from service.analysis.crossing import Crossing
-from service.analysis.crossing import crossing as find_crossing
-from service.analysis.inputs import FirstPassages
-from service.analysis.onset import onset as find_onset
-from service.analysis.speed_curve import SpeedCurve
-from service.answers.asking import Asked, ask
-from service.answers.bits import cell_bits
-from service.answers.inputs import first_passages, grok_runs
-from service.answers.making import Answer, BitsPerParameter, ByKind, CurvePoint, Units, finite
-from service.answers.onset import OnsetEstimate, onset_estimate
-from service.answers.question import Question
+from groktime.service.analysis.capacity import BitsPerParameter
+from groktime.service.analysis.crossing import Advice, Bracket, Crossing, Direction, Status
+from groktime.service.analysis.inputs import FirstPassages
+from groktime.service.analysis.survival import SpeedCurve, Speeds, WidthSpeed
+from groktime.service.analysis.survival import speeds as find_speeds
+from groktime.service.answers.capacity import cell_bits
+from groktime.service.answers.cell import finite
+from groktime.service.answers.context import Answer, ByKind, CellContext, cell_context
+from groktime.service.answers.delay import OnsetEstimate, onset_estimate
+from groktime.service.answers.question import Question, Units
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurvePoint:
+    """A speed at one width; `value` is None where the median (or every seed) is unreached."""
+
+    width: int
+    params: int
+    value: Annotated[float | None, Field(description="centre over seeds; null: not reached")]
+    seeds: int
+    reached: int
+    censored: int
+    diverged: int
+    missing: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +66,7 @@ class RootPoint:
     low: float
     high: float
     epochs: Annotated[float | None, Field(description="both speeds there, in the answer's units")]
-    direction: Literal["mem_becomes_faster", "mem_becomes_slower"]
+    direction: Direction
     bracketed: bool
 
 
@@ -69,20 +83,14 @@ class CrossingAnswer(Answer):
     """P_cross beside P_onset, and everything that they rest on."""
 
     units: Units
-    status: Literal[
-        "crossed",
-        "bracketed",
-        "mem_always_slower",
-        "mem_always_faster",
-        "unresolved",
-        "insufficient_data",
-        "closest_approach",
-    ]
+    status: Status
     p_cross: CrossingEstimate
     epochs: Annotated[float | None, Field(description="both speeds at P_cross, in `units`")]
     roots: tuple[RootPoint, ...]
     at_edge: Annotated[bool, Field(description="paper: closest approach at an end of the range")]
-    unresolved_widths: tuple[int, ...]
+    unresolved_widths: Annotated[
+        tuple[int, ...], Field(description="neither speed was reached there: they decide nothing")
+    ]
     p_onset: OnsetEstimate
     residual: Annotated[float | None, Field(description="log10(P_onset / P_cross)")]
     k_mem: Annotated[float, Field(description="dataset complexity, bits")]
@@ -94,25 +102,27 @@ class CrossingAnswer(Answer):
     diverged: ByKind
     missing: ByKind
     curves: SpeedCurves
+    bracket: Annotated[
+        Bracket | None, Field(description="the speed widths around P_cross; null without one")
+    ] = None
+    advice: Annotated[
+        Advice | None, Field(description="what to train next; null: nothing is left to ask for")
+    ] = None
 
 
 def crossing(connection: Connection, question: Question) -> CrossingAnswer:
     """Where memorisation and generalisation cross in the cell asked about."""
-    asked = ask(connection, question)
-    return crossing_of(asked, cell_bits(connection, asked))
+    context = cell_context(connection, question)
+    return crossing_of(context, cell_bits(connection, context))
 
 
-def crossing_of(asked: Asked, c_model: BitsPerParameter) -> CrossingAnswer:
+def crossing_of(context: CellContext, c_model: BitsPerParameter) -> CrossingAnswer:
     """The answer for a cell whose runs have been read."""
-    cell, convention = asked.cell, asked.convention
-    grok = grok_runs(cell, convention)
-    mem, gen = first_passages(cell, convention), grok.generalisation()
-    found = find_crossing(
-        mem, gen, method=convention.method, units=convention.units, level=convention.level
-    )
-    p_onset = onset_estimate(find_onset(grok, method=convention.method, level=convention.level))
+    cell, mem, gen = context.cell, context.results.mem, context.results.grok.generalisation()
+    found = context.results.crossing
+    p_onset = onset_estimate(context.results.onset)
     return CrossingAnswer(
-        **asked.head(),
+        **context.head(),
         units=found.units,
         status=found.status,
         p_cross=_estimate(found),
@@ -141,6 +151,8 @@ def crossing_of(asked: Asked, c_model: BitsPerParameter) -> CrossingAnswer:
         diverged=_by_kind(found.diverged),
         missing=_by_kind(found.missing),
         curves=SpeedCurves(t_mem=_points(found.t_mem, mem), t_gen=_points(found.t_gen, gen)),
+        bracket=found.bracket,
+        advice=found.advice,
     )
 
 
@@ -190,3 +202,136 @@ def _points(curve: SpeedCurve, runs: FirstPassages) -> tuple[CurvePoint, ...]:
             )
         )
     return tuple(points)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeedSpeed:
+    """One run's first passage; `value` None: it stopped at `last` without reaching."""
+
+    run: int
+    seed: int
+    value: float | None
+    last: float
+    diverged: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeedPoint:
+    """One width: the seeds' first passages and their centres, in the answer's units."""
+
+    width: int
+    params: int
+    fraction: Annotated[float, Field(description="f = K_mem / (C_model P)")]
+    median: Annotated[float | None, Field(description="Kaplan–Meier; null: not reached")]
+    low: Annotated[float | None, Field(description="Brookmeyer–Crowley; null: not reached")]
+    high: float | None
+    mean_reached: Annotated[
+        float | None, Field(description="the paper's centre: seeds that reached it only")
+    ]
+    restricted_mean: Annotated[
+        float | None, Field(description="for information; depends on `horizon`")
+    ]
+    horizon: float
+    seeds: int
+    reached: int
+    censored: int
+    diverged: int
+    missing: int
+    values: tuple[SeedSpeed, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeedsAnswer(Answer):
+    """T_mem(P) and T_gen(P) of one cell, per seed and centred."""
+
+    units: Units
+    level: float
+    k_mem: float
+    n_train: int
+    c_model: BitsPerParameter
+    p_mem: float
+    t_mem: tuple[SpeedPoint, ...]
+    t_gen: tuple[SpeedPoint, ...]
+    seeds: ByKind
+    censored: ByKind
+    diverged: ByKind
+    missing: ByKind
+
+
+def speeds(connection: Connection, question: Question) -> SpeedsAnswer:
+    """Both speeds of the cell asked about."""
+    context = cell_context(connection, question)
+    return speeds_of(context, cell_bits(connection, context))
+
+
+def speeds_of(context: CellContext, c_model: BitsPerParameter) -> SpeedsAnswer:
+    """The answer for a cell whose runs have been read."""
+    cell, convention = context.cell, context.convention
+    mem, gen = context.results.mem, context.results.grok.generalisation()
+    p_mem = cell.k_mem / c_model.value
+
+    def points(runs: FirstPassages, rows: pd.DataFrame) -> tuple[SpeedPoint, ...]:
+        if not len(runs):
+            return ()
+        found = find_speeds(runs, units=convention.units, level=convention.level)
+        ids = {
+            (int(w), int(s)): int(i)
+            for w, s, i in zip(rows["width"], rows["seed"], rows["run_id"], strict=True)
+        }
+        failed = {
+            (int(w), int(s))
+            for w, s, d in zip(runs.width, runs.seed, runs.diverged, strict=True)
+            if d
+        }
+        return tuple(_point(row, found, p_mem, ids, failed) for row in found.rows)
+
+    return SpeedsAnswer(
+        **context.head(),
+        units=convention.units,
+        level=convention.level,
+        k_mem=cell.k_mem,
+        n_train=cell.n_train,
+        c_model=c_model,
+        p_mem=p_mem,
+        t_mem=points(mem, cell.speed),
+        t_gen=points(gen, cell.grok),
+        seeds=ByKind(speed=len(mem.seeds), grok=len(gen.seeds)),
+        censored=ByKind(speed=mem.n_censored, grok=gen.n_censored),
+        diverged=ByKind(speed=mem.n_diverged, grok=gen.n_diverged),
+        missing=ByKind(speed=mem.n_missing, grok=gen.n_missing),
+    )
+
+
+def _point(
+    row: WidthSpeed,
+    found: Speeds,
+    p_mem: float,
+    ids: dict[tuple[int, int], int],
+    failed: set[tuple[int, int]],
+) -> SpeedPoint:
+    return SpeedPoint(
+        width=row.width,
+        params=int(row.params),
+        fraction=p_mem / row.params,
+        median=finite(row.median),
+        low=finite(row.low),
+        high=finite(row.high),
+        mean_reached=finite(row.mean),
+        restricted_mean=finite(row.restricted_mean),
+        horizon=found.horizon,
+        seeds=len(row.seeds),
+        reached=row.n_reached,
+        censored=row.n_censored,
+        diverged=row.n_diverged,
+        missing=row.n_missing,
+        values=tuple(
+            SeedSpeed(
+                run=ids[row.width, seed],
+                seed=seed,
+                value=value,
+                last=last,
+                diverged=(row.width, seed) in failed,
+            )
+            for seed, value, last in zip(row.seeds, row.values, row.last_epochs, strict=True)
+        ),
+    )

@@ -4,28 +4,50 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
 from pydantic import TypeAdapter, ValidationError
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
 
-from db.forecasts import get_forecast, insert_forecast
-from db.forecasts import score_forecast as store_score
-from service.analysis import ANALYSIS_VERSION
-from service.analysis.forecast import Forecast, PrimeEvidence, PrimeForecast, prime_evidence
-from service.analysis.forecast import forecast as fit_forecast
-from service.analysis.forecast_score import ForecastScore, score_forecast
-from service.analysis.speed_curve import kaplan_meier_curve, mean_over_reached
-from service.answers.asking import Asked, asked_runs
-from service.answers.bits import bits_per_parameter
-from service.answers.cell import Cell, cells, refuse_several
-from service.answers.crossing import crossing, crossing_of
-from service.answers.inputs import closed, first_passages, grok_runs
-from service.answers.making import BitsPerParameter, Setting, Thresholds
-from service.answers.question import Convention, Question, put
-from service.answers.refusals import NotEnough, Refusal, Unknown
-from service.spec import ModularData
+from groktime.db.forecasts import get_forecast, insert_forecast
+from groktime.db.forecasts import score_forecast as store_score
+from groktime.service.analysis import ANALYSIS_VERSION
+from groktime.service.analysis.capacity import BitsPerParameter
+from groktime.service.analysis.forecast import (
+    Forecast,
+    ForecastScore,
+    PrimeEvidence,
+    PrimeForecast,
+    prime_evidence,
+    score_forecast,
+)
+from groktime.service.analysis.forecast import forecast as fit_forecast
+from groktime.service.analysis.survival import kaplan_meier_curve, mean_over_reached
+from groktime.service.answers.capacity import bits_per_parameter
+from groktime.service.answers.cell import Cell, cells, closed
+from groktime.service.answers.choice import baseline_cells, choose
+from groktime.service.answers.context import CellContext, CellResults
+from groktime.service.answers.crossing import crossing, crossing_of
+from groktime.service.answers.question import (
+    NOTHING,
+    Choice,
+    Convention,
+    NotEnough,
+    Question,
+    QuestionError,
+    Setting,
+    Thresholds,
+    Unknown,
+)
+from groktime.service.answers.records import asked_runs, put, read_suite
+from groktime.service.spec import ModularData
+
+TRAINED_PRIMES = """
+SELECT DISTINCT r.prime FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
+WHERE sr.suite_id = :suite AND r.kind = 'grok' AND r.state = 'done' AND r.prime = ANY(:primes)
+ORDER BY r.prime
+"""
 
 MOST_PRIMES = 200  # a forecast names them one by one
 
@@ -46,6 +68,8 @@ class ForecastAnswer:
     c_model: BitsPerParameter
     forecast: Forecast
     known_before: tuple[int, ...]
+    chosen: Choice = NOTHING
+    fitted_suite: str | None = None  # where the laws come from, if from another suite
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,10 +90,12 @@ def forecast(
     """Fit T_mem and T_gen on some primes of one setting and predict others."""
     _check_primes("fit", fit)
     _check_primes("predict", predict)
+    question = choose(connection, question, "suite")
     suite, convention = put(connection, question)
     runs = asked_runs(connection, suite, convention, None)
-    found = list(cells(runs, question.filters, convention.labels))
-    refuse_several(found, one_per_prime=True)
+    found, chosen = baseline_cells(
+        list(cells(runs, question.filters, convention.labels)), one_per_prime=True
+    )
     there = {cell.prime: cell for cell in found}
     for prime in fit:
         if prime not in there:
@@ -78,7 +104,8 @@ def forecast(
         connection, suite, found[0].values, convention.method, convention.level
     )
     evidence = [
-        _evidence(Asked(suite, convention, there[prime]), c_model) for prime in sorted(set(fit))
+        _evidence(CellContext(suite, CellResults(there[prime], convention)), c_model)
+        for prime in sorted(set(fit))
     ]
     complexity = {
         prime: _k_mem(there.get(prime), found[0], prime) for prime in sorted(set(predict))
@@ -106,7 +133,61 @@ def forecast(
         c_model=c_model,
         forecast=made,
         known_before=tuple(p for p in complexity if p in there and len(closed(there[p].grok)[0])),
+        chosen=question.choice | chosen,
     )
+
+
+def forecast_for(
+    connection: Connection,
+    target: str,
+    question: Question,
+    fit: Sequence[int],
+    predict: Sequence[int],
+) -> ForecastAnswer:
+    """What the laws of one suite say of another, which need not have a run yet."""
+    answer = forecast(connection, question, fit, predict)
+    suite = read_suite(connection, target)
+    return replace(
+        answer,
+        suite=suite.name,
+        suite_id=suite.id,
+        revision=suite.revision,
+        setting={},
+        fitted_suite=answer.suite,
+        known_before=trained_primes(connection, suite.id, predict),
+        chosen=NOTHING,
+    )
+
+
+def trained_primes(connection: Connection, suite_id: int, primes: Sequence[int]) -> tuple[int, ...]:
+    """Those of the primes that have finished grok runs in the suite."""
+    found = connection.scalars(
+        text(TRAINED_PRIMES), {"suite": suite_id, "primes": sorted(set(primes))}
+    )
+    return tuple(found)
+
+
+def state_forecast(
+    connection: Connection,
+    target: str,
+    question: Question,
+    predictions: Sequence[PrimeForecast],
+    why: Mapping[str, str],
+) -> int:
+    """Write down what somebody expects of a suite, without a law behind it; returns its number."""
+    suite, convention = put(connection, replace(question, suite=target))
+    primes = [prediction.prime for prediction in predictions]
+    spec = {
+        "revision": suite.revision,
+        "analysis_version": ANALYSIS_VERSION,
+        "setting": dict(question.filters),
+        "convention": asdict(convention),
+        "fitted_primes": [],
+        "stated": dict(why),
+        "known_before": list(trained_primes(connection, suite.id, primes)),
+    }
+    stored = {"primes": [asdict(prediction) for prediction in predictions]}
+    return insert_forecast(connection, suite.id, spec, stored)
 
 
 def store_forecast(connection: Connection, answer: ForecastAnswer) -> int:
@@ -124,6 +205,7 @@ def store_forecast(connection: Connection, answer: ForecastAnswer) -> int:
         "memorisation_window": made.memorisation_window,
         "generalisation_window": made.generalisation_window,
         "known_before": list(answer.known_before),
+        **({"fitted_suite": answer.fitted_suite} if answer.fitted_suite else {}),
     }
     primes = [asdict(prediction) for prediction in made.predictions]
     return insert_forecast(connection, answer.suite_id, spec, {"primes": primes})
@@ -169,15 +251,14 @@ def score(connection: Connection, forecast_id: int) -> ScoreAnswer:
 def _check_primes(name: str, primes: Sequence[int]) -> None:
     if not primes or len(primes) > MOST_PRIMES:
         why = f"{len(primes)} primes named"
-        raise Refusal(name, list(primes), f"1 to {MOST_PRIMES} primes", why)
+        raise QuestionError(name, list(primes), f"1 to {MOST_PRIMES} primes", why)
 
 
-def _evidence(asked: Asked, c_model: BitsPerParameter) -> PrimeEvidence:
+def _evidence(asked: CellContext, c_model: BitsPerParameter) -> PrimeEvidence:
     """Both speed curves of a fitted prime, centred as the method says, and its two P."""
     cell, convention = asked.cell, asked.convention
     centre = kaplan_meier_curve if convention.method == "robust" else mean_over_reached
-    mem = first_passages(cell, convention)
-    gen = grok_runs(cell, convention).generalisation()
+    mem, gen = asked.results.mem, asked.results.grok.generalisation()
     if convention.units == "steps":
         mem, gen = mem.in_steps(), gen.in_steps()
     measured = crossing_of(asked, c_model)
@@ -197,7 +278,7 @@ def _k_mem(own: Cell | None, like: Cell, prime: int) -> float:
     if own is not None:
         return own.k_mem
     if like.values["task"] != "modular":
-        raise Refusal(
+        raise QuestionError(
             "predict", prime, "primes of modular tasks", f"{prime}: the task has no primes"
         )
     named = ("operation", "train_fraction", "split")
@@ -206,7 +287,7 @@ def _k_mem(own: Cell | None, like: Cell, prime: int) -> float:
             {"prime": prime} | {name: like.values[name] for name in named}
         )
     except ValidationError as error:
-        raise Refusal("predict", prime, "primes", str(error.errors()[0]["msg"])) from None
+        raise QuestionError("predict", prime, "primes", str(error.errors()[0]["msg"])) from None
     return data.n_train * math.log2(prime + 2)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 from sqlalchemy import Connection
 
-from service.analysis import ANALYSIS_VERSION
-from service.analysis.law import (
+from groktime.service.analysis import ANALYSIS_VERSION
+from groktime.service.analysis.capacity import BitsPerParameter
+from groktime.service.analysis.law import (
     Collapse,
     GeneralisationLaw,
     LawFit,
@@ -17,22 +18,22 @@ from service.analysis.law import (
     law_points,
     memorisation_law,
 )
-from service.analysis.speed_curve import SpeedCurve, kaplan_meier_curve, mean_over_reached
-from service.answers.asking import asked_runs
-from service.answers.bits import bits_per_parameter
-from service.answers.cell import Cell, cells, refuse_several
-from service.answers.inputs import first_passages, grok_runs
-from service.answers.making import (
-    BitsPerParameter,
+from groktime.service.analysis.survival import SpeedCurve, kaplan_meier_curve, mean_over_reached
+from groktime.service.answers.capacity import bits_per_parameter
+from groktime.service.answers.cell import Cell, cells, finite, first_passages, grok_runs
+from groktime.service.answers.choice import baseline_cells, choose
+from groktime.service.answers.question import (
+    CHOSEN,
+    Choice,
     Clock,
     Method,
+    NotEnough,
+    Question,
     Setting,
     Thresholds,
     Units,
-    finite,
 )
-from service.answers.question import Question, put
-from service.answers.refusals import NotEnough
+from groktime.service.answers.records import asked_runs, put
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,51 +46,6 @@ class LawPoint:
     fraction: Annotated[float, Field(description="f = K_mem / (C_model P)")]
     value: Annotated[float, Field(description="T_mem in the answer's units")]
     fitted: Annotated[bool, Field(description="f lies inside the window of the fit")]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fit:
-    """One form fitted to log T_mem: b·e^{af}, b·f^a or b·e^{a f^c}."""
-
-    form: Literal["exponential", "power", "stretched"]
-    prime: Annotated[int | None, Field(description="null: all primes pooled")]
-    a: float
-    a_low: float | None
-    a_high: float | None
-    b: float
-    c: float | None
-    r_squared: float | None
-    aic: float | None
-    n: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class CollapseTest:
-    """Whether T_mem still depends on P once f is fixed: decades per decade of P."""
-
-    testable: bool
-    reason: str
-    slope: float | None
-    se: float | None
-    p: float | None
-    primes: int
-    unreliable: bool
-
-
-@dataclass(frozen=True, kw_only=True)
-class GeneralisationFit:
-    """T_gen ≈ A·p^c·P^(−β), for forecasts."""
-
-    log_a: float
-    c: float
-    c_low: Annotated[float | None, Field(description="null: fewer than five primes")]
-    c_high: float | None
-    beta: float
-    beta_low: float | None
-    beta_high: float | None
-    r_squared: float | None
-    n: int
-    primes: Annotated[int, Field(description="primes among the n widths")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,22 +64,25 @@ class LawAnswer:
     c_model: BitsPerParameter
     primes: tuple[int, ...]
     points: tuple[LawPoint, ...]
-    pooled: Fit | None
-    rivals: Annotated[tuple[Fit, ...], Field(description="pooled, smallest AIC first")]
-    per_prime: tuple[Fit, ...]
-    collapse: CollapseTest
-    generalisation: GeneralisationFit | None
+    pooled: LawFit | None
+    rivals: Annotated[tuple[LawFit, ...], Field(description="pooled, smallest AIC first")]
+    per_prime: tuple[LawFit, ...]
+    collapse: Collapse
+    generalisation: GeneralisationLaw | None
     analysis_version: int
+    chosen: Annotated[Choice | None, CHOSEN] = None
 
 
 def law(
     connection: Connection, question: Question, window: tuple[float, float] | None = None
 ) -> LawAnswer:
     """The laws of the setting asked about, over all its primes or the one named."""
+    question = choose(connection, question, "suite")
     suite, convention = put(connection, question)
     runs = asked_runs(connection, suite, convention, question.prime)
-    found = list(cells(runs, question.filters, convention.labels))
-    refuse_several(found, one_per_prime=True)
+    found, choice = baseline_cells(
+        list(cells(runs, question.filters, convention.labels)), one_per_prime=True
+    )
     c_model = bits_per_parameter(
         connection, suite, found[0].values, convention.method, convention.level
     )
@@ -158,12 +117,13 @@ def law(
         c_model=c_model,
         primes=tuple(cell.prime for cell in found),
         points=_points(found, mem, c_model.value, chosen),
-        pooled=None if laws.pooled is None else _fit(laws.pooled, None),
-        rivals=tuple(_fit(fit, None) for fit in laws.rivals),
-        per_prime=tuple(_fit(fit, prime) for prime, fit in sorted(laws.per_prime.items())),
-        collapse=_collapse(laws.collapse),
-        generalisation=_generalisation(generalised_law),
+        pooled=laws.pooled,
+        rivals=laws.rivals,
+        per_prime=laws.per_prime,
+        collapse=laws.collapse,
+        generalisation=generalised_law,
         analysis_version=ANALYSIS_VERSION,
+        chosen=question.choice | choice or None,
     )
 
 
@@ -189,47 +149,3 @@ def _points(
                 )
             )
     return tuple(points)
-
-
-def _fit(fit: LawFit, prime: int | None) -> Fit:
-    return Fit(
-        form=fit.form,
-        prime=prime,
-        a=fit.a,
-        a_low=finite(fit.a_low),
-        a_high=finite(fit.a_high),
-        b=fit.b,
-        c=finite(fit.c),
-        r_squared=finite(fit.r2),
-        aic=finite(fit.aic),
-        n=fit.n,
-    )
-
-
-def _collapse(found: Collapse) -> CollapseTest:
-    return CollapseTest(
-        testable=found.testable,
-        reason=found.reason,
-        slope=finite(found.slope),
-        se=finite(found.se),
-        p=finite(found.p),
-        primes=found.clusters,
-        unreliable=found.unreliable,
-    )
-
-
-def _generalisation(found: GeneralisationLaw | None) -> GeneralisationFit | None:
-    if found is None:
-        return None
-    return GeneralisationFit(
-        log_a=found.log_a,
-        c=found.c,
-        c_low=None if found.c_reach is None else finite(found.c - found.c_reach),
-        c_high=None if found.c_reach is None else finite(found.c + found.c_reach),
-        beta=found.beta,
-        beta_low=finite(found.beta - found.beta_reach),
-        beta_high=finite(found.beta + found.beta_reach),
-        r_squared=finite(found.r2),
-        n=found.n,
-        primes=len(found.primes),
-    )

@@ -8,17 +8,18 @@ from dataclasses import dataclass
 import pandas as pd
 from sqlalchemy import Connection
 
-from db.queries.coverage import coverage_frame
-from service.analysis.published import (
+from groktime.db.queries.coverage import coverage_frame
+from groktime.service.analysis.published import (
     PublishedSetting,
     PublishedTest,
     published_scalar,
     published_settings,
     published_tests,
 )
-from service.answers.cell import SETTING_COLUMNS, plain, sortable, swept_axes
-from service.answers.making import SettingValue
-from service.answers.reading import SuiteRecord
+from groktime.service.answers.cell import plain, sortable, swept_axes
+from groktime.service.answers.question import SettingValue
+from groktime.service.answers.records import SuiteRecord
+from groktime.service.spec import SETTING_COLUMNS
 
 MORRIS_BITS = 3.6  # bits per parameter of language models, Morris et al. (2025)
 PAPER_BITS = float(published_scalar("c_model"))

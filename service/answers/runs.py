@@ -1,20 +1,24 @@
-"""The runs themselves: pages of them, and one of them with its attempts."""
+"""The runs themselves: pages of them, one with its attempts, its curve, and means over seeds."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Annotated, Any
 
 from pydantic import Field
-from sqlalchemy import Connection
+from scipy import stats
+from sqlalchemy import Connection, text
 
-from db.queries.runs import count_runs, get_run
-from db.queries.runs import list_runs as page_of_runs
-from db.thresholds import LADDER, ladder_index
-from service.answers.making import finite
-from service.answers.refusals import Unknown
+from groktime.db.queries.frames import accuracies, curves_frame
+from groktime.db.queries.runs import count_runs, get_run
+from groktime.db.queries.runs import list_runs as page_of_runs
+from groktime.service.answers.cell import closed, finite, plain
+from groktime.service.answers.context import cell_context
+from groktime.service.answers.question import NotEnough, Question, Setting, Unknown
+from groktime.service.spec import LADDER, SETTING_COLUMNS, ladder_index
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,4 +200,193 @@ def _ladder(row: Mapping[Any, Any]) -> PassageLadder | None:
         online=tuple(row["first_online"]),
         eval=tuple(row["first_eval"] or [None] * len(LADDER)),
         val=tuple(row["first_val"] or [None] * len(LADDER)),
+    )
+
+
+Reals = tuple[float | None, ...]
+
+CURVE_COLUMNS = (
+    "train_loss",
+    "train_accuracy",
+    "train_accuracy_eval",
+    "val_loss",
+    "val_accuracy",
+    "bits",
+    "weight_norm",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunCurve:
+    """Parallel columns, one entry an epoch; None where a run does not record a column.
+
+    `sampled`: these are not all recorded epochs, but `shown` of `recorded`.
+    """
+
+    run: RunRow
+    recorded: Annotated[int, Field(description="epochs in the database")]
+    shown: int
+    sampled: bool
+    epoch: tuple[int, ...]
+    train_loss: Reals
+    train_accuracy: Annotated[Reals, Field(description="online clock")]
+    train_accuracy_eval: Reals
+    val_loss: Reals
+    val_accuracy: Reals
+    bits: Reals
+    weight_norm: Reals
+
+
+def run_curve(
+    connection: Connection,
+    run_id: int,
+    *,
+    epochs: Sequence[int] | None = None,
+    points: int | None = None,
+) -> RunCurve:
+    """The curve of one run: at `epochs`, or thinned to about `points`, or all of it."""
+    run = run_detail(connection, run_id).run
+    frame = curves_frame(
+        connection,
+        [run_id],
+        first=min(epochs) if epochs else 1,
+        last=max(epochs) if epochs else None,
+        max_points=points,
+    )
+    if epochs:
+        frame = frame[frame["epoch"].isin(list(epochs))]
+    shares = accuracies(frame, run.n_train, run.n_val)
+    columns = {name: tuple(finite(v) for v in shares[name].tolist()) for name in CURVE_COLUMNS}
+    return RunCurve(
+        run=run,
+        recorded=run.last_epoch,
+        shown=len(shares),
+        sampled=len(shares) < run.last_epoch,
+        epoch=tuple(int(epoch) for epoch in shares["epoch"]),
+        **columns,
+    )
+
+
+def telling_runs(connection: Connection, question: Question) -> list[int]:
+    """Runs that show the cell's story where none is named: one seed at the smallest width, on
+    both sides of the crossing, and at the largest."""
+    context = cell_context(connection, question)
+    done, _ = closed(context.cell.grok)
+    done = done[done["state"] == "done"]
+    if not len(done):
+        where = f"{context.suite.name} at p = {context.cell.prime}"
+        raise NotEnough("run", None, "ids that /runs lists", f"{where} has no finished run")
+    found = context.results.crossing
+    params = sorted({int(p) for p in done["params"]})
+    split = found.params or params[len(params) // 2]
+    sides = {max((p for p in params if p <= split), default=params[0])}
+    sides |= {min((p for p in params if p > split), default=params[-1])}
+    first = done.sort_values(["params", "seed"]).drop_duplicates("params")
+    shown = first[first["params"].isin([params[0], *sides, params[-1]])]
+    return [int(run) for run in shown["run_id"]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanOverSeeds:
+    """Mean over the seeds that have a value, with a t interval; of times on the log scale."""
+
+    mean: float | None
+    low: float | None
+    high: float | None
+    reached: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellMeans:
+    """The runs of one kind, prime, setting and width, over their seeds."""
+
+    kind: str
+    prime: int
+    setting: Setting
+    n_train: int
+    width: int
+    params: int
+    runs: int
+    done: int
+    failed: int
+    e_train_99: MeanOverSeeds
+    e_val_99: MeanOverSeeds
+    bits: MeanOverSeeds
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellList:
+    """All cells of a suite, width by width."""
+
+    suite: str
+    revision: int
+    level: float
+    items: tuple[CellMeans, ...]
+
+
+_SETTINGS = ", ".join(f"r.{name}" for name in SETTING_COLUMNS)
+_TRAIN = f"r.first_online[{ladder_index(0.99)}]"
+_VAL = f"r.first_val[{ladder_index(0.99)}]"
+
+CELLS = f"""
+SELECT r.kind, r.prime, {_SETTINGS}, r.n_train, r.width, r.params, count(*) AS runs,
+       count(*) FILTER (WHERE r.state = 'done') AS done,
+       count(*) FILTER (WHERE r.state = 'failed') AS failed,
+       count({_TRAIN}) AS train_n, avg({_TRAIN}) AS train_mean, stddev_samp({_TRAIN}) AS train_std,
+       count({_VAL}) AS val_n, avg({_VAL}) AS val_mean, stddev_samp({_VAL}) AS val_std,
+       count(r.bits) AS bits_n, avg(r.bits) AS bits_mean, stddev_samp(r.bits) AS bits_std
+FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
+WHERE sr.suite_id = :suite_id
+  AND (CAST(:kind AS text) IS NULL OR r.kind = :kind)
+  AND (CAST(:prime AS integer) IS NULL OR r.prime = :prime)
+GROUP BY r.kind, r.prime, {_SETTINGS}, r.n_train, r.width, r.params
+ORDER BY r.kind, r.prime, {_SETTINGS}, r.n_train, r.params
+"""
+
+
+def list_cells(
+    connection: Connection,
+    suite_id: int,
+    axes: Sequence[str],
+    *,
+    kind: str | None,
+    prime: int | None,
+    level: float,
+) -> tuple[CellMeans, ...]:
+    """Runs grouped over seeds; `axes` are the swept ones, shown as the setting."""
+    asked = {"suite_id": suite_id, "kind": kind, "prime": prime}
+    rows = connection.execute(text(CELLS), asked).mappings()
+    return tuple(
+        CellMeans(
+            kind=row["kind"],
+            prime=row["prime"],
+            setting={name: plain(row[name]) for name in axes},
+            n_train=row["n_train"],
+            width=row["width"],
+            params=row["params"],
+            runs=row["runs"],
+            done=row["done"],
+            failed=row["failed"],
+            e_train_99=_mean(row, "train", level),
+            e_val_99=_mean(row, "val", level),
+            bits=_mean(row, "bits", level),
+        )
+        for row in rows
+    )
+
+
+def _mean(row: Mapping[Any, Any], name: str, level: float) -> MeanOverSeeds:
+    n, mean, std = row[f"{name}_n"], row[f"{name}_mean"], row[f"{name}_std"]
+    if not n:
+        return MeanOverSeeds(mean=None, low=None, high=None, reached=0)
+    centre = float(mean)
+    if n < 2 or std is None:
+        return MeanOverSeeds(mean=finite(centre), low=None, high=None, reached=n)
+    half = float(stats.t.ppf(0.5 + level / 2, n - 1)) * float(std) / n**0.5
+    if name != "bits":  # epochs are positive, and so are the limits
+        factor = math.exp(half / centre)
+        low, high = finite(centre / factor), finite(centre * factor)
+        return MeanOverSeeds(mean=finite(centre), low=low, high=high, reached=n)
+    return MeanOverSeeds(
+        mean=finite(centre), low=finite(centre - half), high=finite(centre + half), reached=n
     )

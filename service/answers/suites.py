@@ -1,22 +1,22 @@
-"""The suites there are: what each asks, what it sweeps and how far it is."""
+"""The suites there are: what each sweeps, how far it is, and what its training took."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, Any
 
 import pandas as pd
 from pydantic import Field
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
 
-from db.queries.coverage import coverage_frame
-from db.schema import RUN_STATES
-from service.answers.cell import SETTING_COLUMNS, plain, sortable, swept_axes
-from service.answers.coverage import StateCounts
-from service.answers.making import SettingValue
-from service.answers.reading import SuiteRecord
-from service.spec import KINDS
+from groktime.db.queries.coverage import Failure, coverage_frame, failures, progress
+from groktime.db.schema import RUN_STATES
+from groktime.service.answers.cell import finite, plain, sortable, swept_axes
+from groktime.service.answers.question import Setting, SettingValue
+from groktime.service.answers.records import SuiteRecord
+from groktime.service.spec import KINDS, SETTING_COLUMNS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,13 +25,16 @@ class SuiteSummary:
 
     name: str
     description: str
-    default: Annotated[bool, Field(description="answers that name no suite come from it")]
+    default: Annotated[bool, Field(description="answers that name nothing come from it")]
     revision: int
     hash: str
     frozen: bool
     running: Annotated[bool, Field(description="a worker trains one of its runs now")]
     complete: Annotated[bool, Field(description="all of its runs are closed")]
     primes: tuple[int, ...]
+    untrained: Annotated[
+        tuple[int, ...], Field(description="primes at which no speed or grok run has finished")
+    ]
     axes: Annotated[
         Mapping[str, tuple[SettingValue, ...]], Field(description="swept axes and their values")
     ]
@@ -45,8 +48,10 @@ class SuiteSummary:
     ]
 
 
-def suite_summary(connection: Connection, suite: SuiteRecord, default_suite: str) -> SuiteSummary:
-    """What one suite is and how far."""
+def suite_summary(
+    connection: Connection, suite: SuiteRecord, default_suite: str | None
+) -> SuiteSummary:
+    """What one suite is and how far; `default_suite` answers where none is named."""
     shape = coverage_frame(connection, suite.id, ("prime", "n_train", *SETTING_COLUMNS))
     own = shape[~shape["inherited"]]
     compared = shape[shape["kind"] != "capacity"]
@@ -60,6 +65,7 @@ def suite_summary(connection: Connection, suite: SuiteRecord, default_suite: str
         running=suite.running,
         complete=not suite.open,
         primes=tuple(sorted({int(p) for p in compared["prime"]})),
+        untrained=_untrained(compared),
         axes=axis_values(shape),
         labels=tuple(sorted({str(task) for task in shape.loc[shape["kind"] == "speed", "task"]})),
         kinds={kind: int(shape.loc[shape["kind"] == kind, "runs"].sum()) for kind in KINDS},
@@ -68,6 +74,11 @@ def suite_summary(connection: Connection, suite: SuiteRecord, default_suite: str
         analysis=suite.analysis,
         recorded=suite.recorded,
     )
+
+
+def _untrained(compared: pd.DataFrame) -> tuple[int, ...]:
+    done = compared.groupby("prime")["done"].sum()
+    return tuple(sorted(int(str(prime)) for prime in done.index[done == 0]))
 
 
 def axis_values(shape: pd.DataFrame) -> dict[str, tuple[SettingValue, ...]]:
@@ -83,3 +94,187 @@ def axis_values(shape: pd.DataFrame) -> dict[str, tuple[SettingValue, ...]]:
             column = column.astype(object).where(column < defining["n_train"], "full")
         axes[name] = tuple(sorted({plain(value) for value in column}, key=sortable))
     return axes
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateCounts:
+    """Runs by state; they add up to the runs planned."""
+
+    pending: int
+    running: int
+    stale: int
+    done: int
+    failed: int
+    set_aside: Annotated[int, Field(description="censored before their cap, resumable")] = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class CellCoverage:
+    """One kind of run at one prime, width and setting: its seeds by state."""
+
+    kind: str
+    prime: int
+    width: int
+    setting: Setting
+    states: StateCounts
+    censored: Annotated[int, Field(description="done runs that never reached their threshold")]
+    diverged: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoverageAnswer:
+    """Progress of a suite's own runs; inherited ones are counted apart."""
+
+    suite: str
+    revision: int
+    states: StateCounts
+    kinds: Annotated[Mapping[str, StateCounts], Field(description="the same by kind of run")]
+    inherited: int
+    cells: tuple[CellCoverage, ...]
+    failures: tuple[Failure, ...]
+    epochs_recorded: int
+    runs_per_minute: Annotated[float | None, Field(description="over the last ten minutes")]
+    seconds_left: Annotated[float | None, Field(description="null: no run closed lately")]
+
+
+def coverage(connection: Connection, suite: SuiteRecord) -> CoverageAnswer:
+    """Where a suite stands now."""
+    counted = coverage_frame(connection, suite.id, ("prime", "width", *SETTING_COLUMNS))
+    frame = counted[~counted["inherited"]]
+    swept = [name for name in SETTING_COLUMNS if _varies(frame, name)]
+    pace = progress(connection, suite.id)
+    return CoverageAnswer(
+        suite=suite.name,
+        revision=suite.revision,
+        states=_counts(frame),
+        kinds={kind: _counts(frame[frame["kind"] == kind]) for kind in KINDS},
+        inherited=int(counted.loc[counted["inherited"], "runs"].sum()),
+        cells=tuple(_cell(row, swept) for row in frame.to_dict("records")),
+        failures=tuple(failures(connection, suite.id)),
+        epochs_recorded=pace.epochs,
+        runs_per_minute=pace.runs_per_minute,
+        seconds_left=pace.seconds_left,
+    )
+
+
+def _varies(frame: pd.DataFrame, name: str) -> bool:
+    """Several values within one kind at one prime: part of what tells its cells apart."""
+    if not len(frame):
+        return False
+    return bool((frame.groupby(["kind", "prime"])[name].nunique(dropna=False) > 1).any())
+
+
+def _counts(frame: pd.DataFrame) -> StateCounts:
+    return StateCounts(**{state: int(frame[state].sum()) for state in RUN_STATES})
+
+
+def _cell(row: Mapping[Hashable, Any], swept: list[str]) -> CellCoverage:
+    return CellCoverage(
+        kind=row["kind"],
+        prime=row["prime"],
+        width=row["width"],
+        setting={name: plain(row[name]) for name in swept},
+        states=StateCounts(**{state: row[state] for state in RUN_STATES}),
+        censored=row["censored"],
+        diverged=row["diverged"],
+    )
+
+
+# A run's seconds are its share of its stack's time; the fingerprint says how many threads that
+# stack had, and one without threads (a GPU's) counts the device as one core.
+COST = """
+SELECT coalesce(sum(r.seconds), 0) AS seconds,
+    coalesce(sum(r.seconds * coalesce(
+        CAST(substring(r.fingerprint FROM 'threads ([0-9]+)') AS integer), 1)), 0) AS core_seconds,
+    coalesce(sum(r.last_epoch), 0) AS epochs,
+    min(r.closed_at) AS first_closed, max(r.closed_at) AS last_closed,
+    min(r.width) AS narrowest, max(r.width) AS widest
+FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
+WHERE sr.suite_id = :suite_id AND NOT sr.inherited
+"""
+
+ENGINES = """
+SELECT r.engine, r.device, r.fingerprint, count(*) AS runs
+FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
+WHERE sr.suite_id = :suite_id AND r.fingerprint IS NOT NULL
+GROUP BY r.engine, r.device, r.fingerprint ORDER BY runs DESC, r.fingerprint
+"""
+
+CODE = """
+SELECT a.git_commit, a.git_dirty, a.versions, count(*) AS runs
+FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
+JOIN attempts a ON a.run_id = r.id AND a.attempt = r.attempt
+WHERE sr.suite_id = :suite_id
+GROUP BY a.git_commit, a.git_dirty, a.versions ORDER BY runs DESC, a.git_commit
+"""
+
+HOSTS = """
+SELECT count(DISTINCT a.host) FROM suite_runs sr JOIN attempts a ON a.run_id = sr.run_id
+WHERE sr.suite_id = :suite_id
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineUse:
+    """Runs trained by one engine build on one kind of processor."""
+
+    engine: str | None
+    device: str | None
+    fingerprint: str
+    runs: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeUse:
+    """Runs trained by one state of the code with one set of packages."""
+
+    commit: Annotated[str | None, Field(description="null: not from a checkout")]
+    dirty: bool | None
+    versions: Mapping[str, Any]
+    runs: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingAnswer:
+    """Cost and provenance of a suite's runs; cost counts its own runs, not inherited ones."""
+
+    suite: str
+    revision: int
+    hours: Annotated[float | None, Field(description="training time, hours of one worker")]
+    core_hours: Annotated[float | None, Field(description="times the threads of each stack")]
+    epochs: int
+    first_closed: datetime | None
+    last_closed: datetime | None
+    widths: Annotated[tuple[int, int] | None, Field(description="narrowest and widest")]
+    hosts: int
+    engines: tuple[EngineUse, ...]
+    code: tuple[CodeUse, ...]
+    recorded: Annotated[
+        Mapping[str, Any] | None, Field(description="of a suite loaded from a dump: its making")
+    ]
+
+
+def training(connection: Connection, suite: SuiteRecord) -> TrainingAnswer:
+    """What it took to train the suite."""
+    asked = {"suite_id": suite.id}
+    cost = connection.execute(text(COST), asked).one()
+    return TrainingAnswer(
+        suite=suite.name,
+        revision=suite.revision,
+        hours=finite(float(cost.seconds) / 3600),
+        core_hours=finite(float(cost.core_seconds) / 3600),
+        epochs=int(cost.epochs),
+        first_closed=cost.first_closed,
+        last_closed=cost.last_closed,
+        widths=None if cost.narrowest is None else (cost.narrowest, cost.widest),
+        hosts=int(connection.scalar(text(HOSTS), asked) or 0),
+        engines=tuple(
+            EngineUse(engine=r.engine, device=r.device, fingerprint=r.fingerprint, runs=r.runs)
+            for r in connection.execute(text(ENGINES), asked)
+        ),
+        code=tuple(
+            CodeUse(commit=r.git_commit, dirty=r.git_dirty, versions=r.versions, runs=r.runs)
+            for r in connection.execute(text(CODE), asked)
+        ),
+        recorded=suite.recorded,
+    )

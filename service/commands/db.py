@@ -9,16 +9,17 @@ from typing import Annotated
 
 import typer
 
-from db import embedded
-from db.check import check as check_database
-from db.dump import dump_suite
-from db.engine import connect, connect_migrated, database_url, parse_url, shown
-from db.load import load_dump
-from db.migrating import head
-from db.prune import PrunePlan, plan_prune
-from db.prune import prune as prune_runs
-from service.errors import ConfigurationError, DatabaseError
-from service.settings import get_settings
+from groktime.db import embedded
+from groktime.db.dump import dump_suite
+from groktime.db.engine import connect, connect_migrated, database_url, parse_url, shown
+from groktime.db.load import load_dump
+from groktime.db.maintenance import PrunePlan, plan_prune
+from groktime.db.maintenance import check as check_database
+from groktime.db.maintenance import prune as prune_runs
+from groktime.db.migrate import head
+from groktime.service.errors import ConfigurationError, DatabaseError
+from groktime.service.settings import get_settings
+from groktime.service.suites.stored import check_stored
 
 app = typer.Typer(
     help="Start, migrate, move, check and prune the results database.",
@@ -79,12 +80,13 @@ def dump(
             help="Keep all epochs up to N, then ever fewer, and all first passages.",
         ),
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
     as_json: Json = False,
 ) -> None:
     """Write a suite with its runs and curves into one compressed, checksummed file."""
     engine = connect().execution_options(isolation_level="REPEATABLE READ")
     with engine.connect() as connection:
-        dumped = dump_suite(connection, suite, file, dense=thin)
+        dumped = dump_suite(connection, suite, file, dense=thin, overwrite=force)
     if as_json:
         typer.echo(json.dumps({**asdict(dumped), "path": str(file)}))
         return
@@ -100,7 +102,7 @@ def load(
     as_json: Json = False,
 ) -> None:
     """Merge a dump by run key; loading it again changes nothing."""
-    loaded = load_dump(connect(), file)
+    loaded = load_dump(connect(), file, check_stored)
     if as_json:
         typer.echo(json.dumps(asdict(loaded)))
         return

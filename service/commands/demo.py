@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from service.commands.sweep import ready_database, tell
-from service.errors import ConfigurationError
-from service.settings import Settings, get_settings
-from service.suites import Suite, load_suite
-from service.sweep.interruption import terminated_as_interrupt
+from groktime.service.commands.suite import settle_change
+from groktime.service.commands.sweep import ready_database, tell
+from groktime.service.errors import ConfigurationError
+from groktime.service.settings import Settings, get_settings
+from groktime.service.suites import Suite, load_suite
 
 if TYPE_CHECKING:
     import uvicorn
     from sqlalchemy import Engine
 
 HOST = "127.0.0.1"
-RECORDINGS = Path(__file__).parents[2] / "recordings"
+RECORDINGS = Path(__file__).resolve().parents[2] / "recordings"
 ANSWER_SECONDS = 60
 
 
@@ -45,6 +45,8 @@ def demo(
 
     groktime demo --check
     """
+    from groktime.service.sweep.driver import terminated_as_interrupt
+
     console = Console(stderr=check, highlight=False)
     settings = get_settings()
     suite = load_suite("demo")
@@ -78,7 +80,7 @@ def listening(port: int) -> Iterator[socket.socket]:
 @contextmanager
 def database() -> Iterator[Engine]:
     """The results database; an embedded server that was not running before is stopped after."""
-    from db import embedded
+    from groktime.db import embedded
 
     settings = get_settings()
     ours = settings.embedded and not embedded.is_running(settings.home)
@@ -95,21 +97,27 @@ def database() -> Iterator[Engine]:
 
 def load_recordings(engine: Engine, console: Console) -> None:
     """Put the shipped results beside the demo's own; those already there stay as they are."""
-    from db.load import load_dump
+    from groktime.db.load import load_dump
+    from groktime.service.suites.stored import check_stored
 
     for recording in sorted(RECORDINGS.glob("*.groktime")):
-        loaded = load_dump(engine, recording)
+        loaded = load_dump(engine, recording, check_stored)
         if loaded.taken:
             console.print(f"loaded {recording.name}: {loaded.taken:,} recorded runs")
 
 
 def train(suite: Suite, engine: Engine, settings: Settings, console: Console) -> None:
     """Train what is missing of the suite through Ray Tune, with a progress bar."""
-    from service.sweep.job import SweepOptions
-    from service.sweep.running import run_sweep
+    from groktime.service.sweep.driver import run_sweep
+    from groktime.service.sweep.selection import SweepOptions
 
+    # Results of an earlier version's demo stay beside it.
+    settle_change(suite, engine, replace=True)
     url = engine.url.render_as_string(hide_password=False)
-    job, report = run_sweep(suite, url, engine, settings, SweepOptions(), console)
+    # Its models are too small for a GPU, which would be slower; one that was asked for is used.
+    gpus = None if settings.device.startswith("cuda") else 0.0
+    options = SweepOptions(gpus_per_bundle=gpus)
+    job, report = run_sweep(suite, url, engine, settings, options, console)
     tell(job, report, console, as_json=False)
 
 
@@ -135,11 +143,10 @@ def serving(settings: Settings, ours: socket.socket) -> Iterator[Serving]:
     """API and dashboard on the bound socket until the block ends."""
     import uvicorn
 
-    from api.app import create_app
+    from groktime.api.app import create_app
+    from groktime.api.server import OPTIONS
 
-    config = uvicorn.Config(
-        create_app(settings), log_config=None, access_log=False, timeout_graceful_shutdown=2
-    )
+    config = uvicorn.Config(create_app(settings), timeout_graceful_shutdown=2, **OPTIONS)
     running = Serving(uvicorn.Server(config), ours)
     try:
         yield running

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -11,12 +13,13 @@ from rich.console import Console
 from rich.table import Table
 from typer.core import TyperGroup
 
-from service.errors import InputError
+from groktime.service.errors import InputError
+from groktime.service.settings import get_settings
 
 if TYPE_CHECKING:
-    from service.analysis.forecast import Predicted
-    from service.answers.forecast import ForecastAnswer, ScoreAnswer
-    from service.answers.making import SettingValue
+    from groktime.service.analysis.forecast import Predicted, PrimeForecast
+    from groktime.service.answers.forecast import ForecastAnswer, ScoreAnswer
+    from groktime.service.answers.question import SettingValue
 
 
 class SuiteFirst(TyperGroup):
@@ -37,14 +40,24 @@ app = typer.Typer(
     epilog="Example: groktime forecast central --fit 97,107,113 --predict 127,139",
 )
 
+QUANTITIES = ("p_cross", "p_onset")
+
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON line for machines.")]
 
 
 @app.command()
 def make(
-    suite: Annotated[str, typer.Argument(help="Name of the suite.")],
+    suite: Annotated[
+        str | None,
+        typer.Argument(metavar="[SUITE]", help="Default: the fullest one."),
+    ] = None,
+    *,
     fit: Annotated[str, typer.Option(help="Primes that the laws are fitted on: 97,107,113.")],
     predict: Annotated[str, typer.Option(help="Primes to predict: 127,139.")],
+    fitted_on: Annotated[
+        str | None,
+        typer.Option("--from", help="Suite that the laws are fitted on; default: SUITE itself."),
+    ] = None,
     setting: Annotated[
         list[str] | None,
         typer.Option(metavar="AXIS=VALUE", help="Value of a swept axis; give it once an axis."),
@@ -56,29 +69,118 @@ def make(
 ) -> None:
     """Fit the speed laws on some primes, predict others, and write that down with a number.
 
-    Example: groktime forecast central --fit 97,107,113 --predict 127,139
+    With --from the suite needs no run yet: freeze it, write down what another one says of it,
+    then train. Examples:
+
+    groktime forecast central --fit 97,107,113 --predict 127,139
+
+    groktime forecast mine --from mini-released --fit 47,53,61 --predict 59
     """
-    from db.engine import connect
-    from service.answers.forecast import forecast, store_forecast
-    from service.answers.question import Question
+    from groktime.db.engine import connect
+    from groktime.service.answers.forecast import forecast, forecast_for, store_forecast
+    from groktime.service.answers.question import Question
+
+    if fitted_on is not None and suite is None:
+        raise InputError("--from needs SUITE, the suite that is forecast")
 
     fitted, predicted = primes("--fit", fit), primes("--predict", predict)
     question = Question(
-        suite=suite, filters=filters(setting or ()), method=method, clock=clock, level=level
+        suite=fitted_on or suite,
+        default_suite=get_settings().default_suite,
+        filters=filters(setting or ()),
+        method=method,
+        clock=clock,
+        level=level,
     )
     engine = connect()
     with engine.begin() as connection:
-        answer = forecast(connection, question, fitted, predicted)
+        if fitted_on is not None and suite is not None:
+            answer = forecast_for(connection, suite, question, fitted, predicted)
+        else:
+            answer = forecast(connection, question, fitted, predicted)
         number = store_forecast(connection, answer)
     engine.dispose()
     if as_json:
         predictions = [asdict(p) for p in answer.forecast.predictions]
-        typer.echo(json.dumps({"id": number, "suite": suite, "predictions": predictions}))
+        typer.echo(json.dumps({"id": number, "suite": answer.suite, "predictions": predictions}))
         return
     _tell_forecast(answer, Console(highlight=False))
     typer.echo(
         f"forecast {number} is written down; score it with: groktime forecast score {number}"
     )
+
+
+@app.command()
+def state(
+    suite: Annotated[str, typer.Argument(metavar="SUITE", help="The suite that is forecast.")],
+    file: Annotated[
+        Path, typer.Option("--file", help="YAML: a list of quantity, prime, low, high and why.")
+    ],
+    level: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
+    as_json: Json = False,
+) -> None:
+    """Write down what you expect of a suite before it is trained, as intervals with reasons.
+
+    Example: groktime forecast state central-balanced --file expected.yaml
+
+    - {quantity: p_cross, prime: 113, low: 150000, high: 210000, why: as with remainders}
+    """
+    from groktime.db.engine import connect
+    from groktime.service.answers.forecast import state_forecast
+    from groktime.service.answers.question import Question
+
+    predictions, why = read_statements(file, level)
+    engine = connect()
+    with engine.begin() as connection:
+        number = state_forecast(
+            connection, suite, Question(suite=suite, level=level), predictions, why
+        )
+    engine.dispose()
+    if as_json:
+        typer.echo(json.dumps({"id": number, "suite": suite}))
+        return
+    typer.echo(
+        f"forecast {number} is written down; score it with: groktime forecast score {number}"
+    )
+
+
+def read_statements(file: Path, level: float) -> tuple[list[PrimeForecast], dict[str, str]]:
+    """The statements of a file, one forecast a prime, and the reasons."""
+    from groktime.service.analysis.forecast import Predicted, PrimeForecast
+    from groktime.service.suites.document import parse
+
+    try:
+        document = parse(file.read_text("utf-8"), str(file))
+    except OSError as problem:
+        raise InputError(f"--file {file}: {problem.strerror}") from None
+    content = document.content
+    if not isinstance(content, list) or not content:
+        raise InputError(f"{file}: accepted: a list of quantity, prime, low, high and why")
+    found: dict[int, dict[str, Predicted]] = {}
+    why: dict[str, str] = {}
+    for index, entry in enumerate(content):
+        fields = {"quantity", "prime", "low", "high", "why"}
+        if not isinstance(entry, dict) or set(entry) != fields:
+            raise document.error((index,), f"accepted: {', '.join(sorted(fields))}, all of them")
+        quantity, prime, low, high = (entry[n] for n in ("quantity", "prime", "low", "high"))
+        if quantity not in QUANTITIES:
+            raise document.error(
+                (index, "quantity"),
+                f"{quantity!r} is not accepted; accepted: {', '.join(QUANTITIES)}",
+            )
+        numbers = [v for v in (low, high) if isinstance(v, int | float) and v > 0]
+        if len(numbers) < 2 or low > high or not isinstance(prime, int):
+            raise document.error(
+                (index,), "accepted: a whole prime and 0 < low ≤ high, in parameters"
+            )
+        if quantity in found.setdefault(prime, {}):
+            raise document.error((index,), f"{quantity} of {prime} is given twice")
+        found[prime][quantity] = Predicted(math.sqrt(low * high), float(low), float(high), level)
+        why[f"{quantity} {prime}"] = str(entry["why"])
+    return [
+        PrimeForecast(prime, None, points.get("p_cross"), points.get("p_onset"), None, None)
+        for prime, points in sorted(found.items())
+    ], why
 
 
 @app.command()
@@ -90,8 +192,8 @@ def score(
 
     Example: groktime forecast score 1
     """
-    from db.engine import connect
-    from service.answers.forecast import score as score_stored
+    from groktime.db.engine import connect
+    from groktime.service.answers.forecast import score as score_stored
 
     engine = connect()
     with engine.begin() as connection:
@@ -115,7 +217,7 @@ def primes(option: str, text: str) -> list[int]:
 
 def filters(pairs: list[str] | tuple[str, ...]) -> dict[str, SettingValue]:
     """`weight_decay=0.1` as a filter; numbers are read as numbers."""
-    from service.answers.cell import SETTING_COLUMNS
+    from groktime.service.spec import SETTING_COLUMNS
 
     found: dict[str, SettingValue] = {}
     for pair in pairs:
@@ -161,6 +263,11 @@ def _tell_forecast(answer: ForecastAnswer, console: Console) -> None:
         )
     console.print(table)
     fitted = ", ".join(map(str, made.fitted_primes))
+    if answer.fitted_suite:
+        fitted += f" of {answer.fitted_suite}"
+    for why in (answer.chosen.suite, answer.chosen.setting):
+        if why:
+            console.print(f"{answer.suite}: {why}")
     console.print(
         f"fitted on {fitted} at revision {answer.revision}, "
         f"C = {answer.c_model.value:.3g} bits/parameter ({answer.c_model.source})"

@@ -7,11 +7,18 @@ from typing import Annotated
 
 import typer
 
+from groktime.service.settings import get_settings
+
 
 def report(
     suites: Annotated[
-        list[str], typer.Argument(metavar="SUITE...", help="Suites, one chapter each.")
-    ],
+        list[str] | None,
+        typer.Argument(
+            metavar="[SUITE]...",
+            help="Suites, one chapter each; default: the fullest one.",
+        ),
+    ] = None,
+    *,
     to: Annotated[Path, typer.Option("--to", help="Folder to write into; made if need be.")],
     compare: Annotated[
         list[str] | None,
@@ -25,19 +32,27 @@ def report(
     Scope, verdict, figures, cells, pooled tests, within-setting table, capacity, laws and
     provenance, with the paper's values beside ours. Examples:
 
-    groktime report central-released --to reports/central
+    groktime report --to reports/best
 
     groktime report mini-released --compare mini --to docs --name results
     """
-    from db.engine import connect
-    from service.answers.reading import reading
-    from service.report.writing import ReportOrder, write_report
+    from groktime.db.engine import connect
+    from groktime.service.answers.choice import choose
+    from groktime.service.answers.question import Question
+    from groktime.service.answers.records import reading
+    from groktime.service.report.files import ReportOrder, write_report
 
-    order = ReportOrder(suites, compare or (), to, name)
     engine = connect(role="reader")
     # One moment of the database for all questions, so that the numbers agree with each other.
     with reading(engine) as connection:
         connection.exec_driver_sql("SET statement_timeout = 0")
+        if not suites:
+            question = choose(
+                connection, Question(default_suite=get_settings().default_suite), "suite"
+            )
+            suites = [str(question.suite)]
+            typer.echo(f"{question.suite}: {question.choice.suite}", err=True)
+        order = ReportOrder(suites, compare or (), to, name)
         for path in write_report(connection, order, force=force):
             typer.echo(str(path))
     engine.dispose()

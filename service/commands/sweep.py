@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import os
 import socket
 import sys
 from dataclasses import asdict
@@ -14,23 +15,32 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from service.errors import InputError
-from service.settings import Settings, get_settings
-from service.spec import KINDS, Kind
-from service.suites import load_suite
-from service.sweep.interruption import terminated_as_interrupt
+from groktime.service.commands.completion import complete_suite
+from groktime.service.commands.suite import Replace, described_design, settle_change
+from groktime.service.errors import InputError
+from groktime.service.settings import Settings, get_settings
+from groktime.service.spec import KINDS, Kind
+from groktime.service.suites import Suite, load_suite
+from groktime.service.words import count
 
 if TYPE_CHECKING:
-    from sqlalchemy import Engine
+    from sqlalchemy import Connection, Engine
 
-    from db.engine import Role
-    from service.answers.coverage import CoverageAnswer
-    from service.sweep.job import Job, SweepOptions, SweepReport
+    from groktime.db.engine import Role
+    from groktime.service.answers.suites import CoverageAnswer
+    from groktime.service.sweep.selection import PreparedSweep, SweepOptions, SweepReport
 
 EXIT_RUNS_FAILED = 1
+ASKED_SECONDS = 3600.0  # a longer sweep is asked for
 SHOWN_FAILURES = 50
+SWEEP_DEVICES = ("auto", "cpu", "cuda")
 
-SuiteName = Annotated[str, typer.Argument(metavar="SUITE", help="A suite's name or a .yaml file.")]
+SuiteName = Annotated[
+    str,
+    typer.Argument(
+        metavar="SUITE", help="A suite's name or a .yaml file.", autocompletion=complete_suite
+    ),
+]
 Primes = Annotated[list[int] | None, typer.Option("--prime", help="Only these primes.")]
 Kinds = Annotated[
     list[str] | None, typer.Option("--kind", help="Only these kinds: capacity, speed, grok.")
@@ -39,7 +49,16 @@ Widths = Annotated[list[int] | None, typer.Option("--width", help="Only these wi
 Seeds = Annotated[list[int] | None, typer.Option("--seed", help="Only these seeds.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Train at most this many runs.")]
 Gpus = Annotated[
-    float, typer.Option("--gpus-per-bundle", min=0.0, help="GPUs of one bundle, such as 0.25.")
+    float | None,
+    typer.Option(
+        "--gpus-per-bundle",
+        min=0.0,
+        help="GPUs of one bundle, such as 0.25; default: chosen by what the cluster has.",
+    ),
+]
+Device = Annotated[
+    str | None,
+    typer.Option(help="auto: GPUs where the cluster has them; cpu; cuda. Default: the settings'."),
 ]
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Bundles trained at once; default: all that fit.")
@@ -57,12 +76,17 @@ def sweep(
     address: Annotated[
         str | None, typer.Option(help="Ray cluster to join; default: start one here.")
     ] = None,
-    gpus_per_bundle: Gpus = 0.0,
+    gpus_per_bundle: Gpus = None,
+    device: Device = None,
     limit: Limit = None,
     workers: Workers = None,
     retry_failed: Retry = False,
+    replace: Replace = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the plan; write and train nothing.")
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Do not ask before a sweep of more than an hour.")
     ] = False,
     as_json: Json = False,
 ) -> None:
@@ -76,40 +100,79 @@ def sweep(
 
     ray job submit --address http://127.0.0.1:8265 --working-dir . -- groktime sweep mini
     """
-    from service.sweep.cluster import check_gpu_share, cluster_address
-    from service.sweep.job import SweepOptions
-    from service.sweep.selection import Selection
+    from groktime.service.sweep.cluster import check_gpu_share, cluster_address
+    from groktime.service.sweep.selection import Selection, SweepOptions
 
     loaded = load_suite(suite)
     selection = Selection(prime or (), checked_kinds(kind), width or (), seed or ())
-    options = SweepOptions(selection, limit, gpus_per_bundle, workers, retry_failed)
+    options = SweepOptions(selection, limit, gpus_per_bundle, workers, retry_failed, replace)
     # Before a database is started: a mistake leaves nothing behind.
     selection.chosen(loaded.runs())
-    check_gpu_share(gpus_per_bundle, get_settings().device)
+    settings = settings_for(device)
+    check_gpu_share(gpus_per_bundle, settings.device)
+    if dry_run and loaded.file.design is not None:
+        typer.echo(f"{loaded.name}: {described_design(loaded)}")
+        return
     if dry_run:
-        from service.sweep.means import expected
-        from service.sweep.preview import preview
+        from groktime.service.sweep.cluster import expected_capacity
+        from groktime.service.sweep.plan import preview
 
         engine = existing_database()
-        settings = get_settings()
-        with expected(options, settings, cluster_address(address, settings.ray_address)) as means:
-            plan = preview(loaded, engine, options, means)
+        with expected_capacity(
+            options, settings, cluster_address(address, settings.ray_address)
+        ) as capacity:
+            plan = preview(loaded, engine, options, capacity)
         typer.echo(json.dumps(asdict(plan)) if as_json else str(plan))
         if engine is None:
             typer.echo("no database is running: planned as if nothing were trained", err=True)
         return
-    from service.sweep.noting import noting
-    from service.sweep.running import run_sweep
+    from groktime.service.sweep.driver import run_sweep, terminated_as_interrupt
+    from groktime.service.sweep.jobs import tracked
 
+    if not yes and sys.stdin.isatty() and sys.stderr.isatty():
+        confirm_cost(loaded, options, cluster_address(address, get_settings().ray_address))
     url, engine = ready_database()
+    settle_change(loaded, engine, replace=replace)
     console = Console(stderr=as_json, highlight=False)
-    run = partial(run_sweep, loaded, url, engine, get_settings(), options, console, address=address)
+    run = partial(run_sweep, loaded, url, engine, settings, options, console, address=address)
     with terminated_as_interrupt():
-        job, report = noting(engine, run)
-    tell(job, report, console, as_json=as_json)
+        prepared, report = tracked(engine, run)
+    tell(prepared, report, console, as_json=as_json)
     engine.dispose()
     if report.failed:
         raise typer.Exit(EXIT_RUNS_FAILED)
+
+
+def settings_for(device: str | None) -> Settings:
+    """The settings, with the device of the command line in place of theirs."""
+    settings = get_settings()
+    if device is None:
+        return settings
+    if device not in SWEEP_DEVICES:
+        raise InputError(f"--device = {device!r} is not accepted; accepted: auto, cpu, cuda")
+    return settings.model_copy(update={"device": device})
+
+
+def confirm_cost(suite: Suite, options: SweepOptions, address: str | None) -> None:
+    """On a terminal, tell what a long sweep will take and ask whether to begin."""
+    from groktime.service.sweep.cluster import ClusterCapacity
+    from groktime.service.sweep.plan import preview
+    from groktime.service.words import duration
+
+    if address is not None or suite.file.design is not None:
+        return  # the cluster's speed is not this machine's; what a design chooses is not known
+    cores = options.workers or os.cpu_count() or 1
+    plan = preview(suite, existing_database(), options, ClusterCapacity(cores, "cpu", lambda _: 64))
+    seconds = plan.core_seconds / cores
+    if seconds < ASKED_SECONDS:
+        return
+    typer.confirm(
+        f"{count(plan.to_train, 'run')} to train: about {duration(seconds)} on this machine's "
+        f"{count(cores, 'core')}. Begin?",
+        default=True,
+        abort=True,
+        err=True,
+    )
 
 
 def checked_kinds(kinds: list[str] | None) -> list[Kind]:
@@ -123,8 +186,8 @@ def checked_kinds(kinds: list[str] | None) -> list[Kind]:
 
 def ready_database() -> tuple[str, Engine]:
     """URL and engine of the results database; the embedded one is started and migrated."""
-    from db import embedded
-    from db.engine import connect, connect_migrated, database_url
+    from groktime.db import embedded
+    from groktime.db.engine import connect, connect_migrated, database_url
 
     settings = get_settings()
     if settings.embedded:
@@ -136,8 +199,8 @@ def ready_database() -> tuple[str, Engine]:
 
 def existing_database(role: Role = "reader") -> Engine | None:
     """The results database if there is one; none is started."""
-    from db import embedded
-    from db.engine import connect
+    from groktime.db import embedded
+    from groktime.db.engine import connect
 
     settings = get_settings()
     if settings.embedded and not embedded.is_running(settings.home):
@@ -145,32 +208,33 @@ def existing_database(role: Role = "reader") -> Engine | None:
     return connect(role=role)
 
 
-def tell(job: Job, report: SweepReport, console: Console, *, as_json: bool) -> None:
+def tell(prepared: PreparedSweep, report: SweepReport, console: Console, *, as_json: bool) -> None:
     """The end of a sweep: what was trained, and a table of what failed and why."""
     if as_json:
         told = {
-            "suite": job.suite.name,
-            "selected": len(job.runs),
+            "suite": prepared.suite.name,
+            "selected": len(prepared.runs),
             "trained": report.trained,
             "failed": {str(run): reason for run, reason in report.failed.items()},
             "left_to_others": report.left_to_others,
         }
         sys.stdout.write(json.dumps(told) + "\n")
-    if not job.open and report.failed:
+    if not prepared.open and report.failed:
         console.print(
-            f"{job.suite.name}: nothing left to train; {len(report.failed):,} of "
-            f"{len(job.runs):,} runs failed, and --retry-failed tries them again"
+            f"{prepared.suite.name}: nothing left to train; {len(report.failed):,} of "
+            f"{len(prepared.runs):,} runs failed, and --retry-failed tries them again"
         )
-    elif not job.open:
-        console.print(f"{job.suite.name}: all {len(job.runs):,} runs are trained already")
+    elif not prepared.open:
+        are = "run is" if len(prepared.runs) == 1 else "runs are"
+        console.print(f"{prepared.suite.name}: all {len(prepared.runs):,} {are} trained already")
     else:
-        console.print(f"{job.suite.name}: {report.trained:,} runs trained")
+        console.print(f"{prepared.suite.name}: {count(report.trained, 'run')} trained")
     if report.left_to_others:
-        console.print(f"{report.left_to_others} runs are being trained by another sweep")
+        console.print(f"{count(report.left_to_others, 'run')} left to another sweep")
     if report.failed:
         table = Table("run", "kind", "prime", "width", "seed", "why", title="failed runs")
         for run_id, reason in list(report.failed.items())[:SHOWN_FAILURES]:
-            spec = job.runs[run_id].spec
+            spec = prepared.runs[run_id].spec
             cells = (run_id, spec.kind, spec.data.prime, spec.model.width, spec.seed, reason)
             table.add_row(*map(str, cells))
         console.print(table)
@@ -188,16 +252,18 @@ def submit(
     address: Annotated[
         str | None, typer.Option(help="Jobs address of the cluster, http://HOST:8265.")
     ] = None,
-    gpus_per_bundle: Gpus = 0.0,
+    gpus_per_bundle: Gpus = None,
+    device: Device = None,
     limit: Limit = None,
     workers: Workers = None,
     retry_failed: Retry = False,
+    replace: Replace = False,
     follow: Annotated[bool, typer.Option(help="Show the job's log until it ends.")] = True,
     pass_database_url: Annotated[
         bool,
         typer.Option(
             "--pass-database-url",
-            help="Send the database URL, password and all; the cluster's jobs page shows it.",
+            help="Send a database URL that has a password, in a file that no log of Ray's shows.",
         ),
     ] = False,
 ) -> None:
@@ -205,15 +271,20 @@ def submit(
 
     Example: groktime submit central --address http://127.0.0.1:8265
     """
-    from service.sweep.job import SweepOptions
-    from service.sweep.selection import Selection
-    from service.sweep.submit import follow as follow_log
-    from service.sweep.submit import job_state
+    from groktime.service.sweep.jobs import follow as follow_log
+    from groktime.service.sweep.jobs import job_state, settle_sweeps, withheld_url
+    from groktime.service.sweep.selection import Selection, SweepOptions
 
-    settings = get_settings()
+    settings = settings_for(device)
     where = address or settings.ray_jobs_address
     selection = Selection(prime or (), checked_kinds(kind), width or (), seed or ())
-    options = SweepOptions(selection, limit, gpus_per_bundle, workers, retry_failed)
+    options = SweepOptions(selection, limit, gpus_per_bundle, workers, retry_failed, replace)
+    if withheld_url(settings) and not pass_database_url:
+        typer.echo(
+            "GROKTIME_DATABASE_URL has a password and is not sent: the job needs the cluster's own "
+            "GROKTIME_DATABASE_URL, and results go there; --pass-database-url sends this one",
+            err=True,
+        )
     job = submitted(suite, options, settings, where, pass_database_url)
     if not follow:
         return
@@ -221,6 +292,10 @@ def submit(
         sys.stdout.write(part)
         sys.stdout.flush()
     state = job_state(job, where)
+    engine = existing_database("writer")
+    if engine is not None:
+        settle_sweeps(engine, where)
+        engine.dispose()
     typer.echo(f"{job}: {state.lower()}")
     if state != "SUCCEEDED":
         raise typer.Exit(EXIT_RUNS_FAILED)
@@ -233,27 +308,32 @@ def submitted(
     address: str,
     pass_database_url: bool,
 ) -> str:
-    """Submit the sweep, noting it where there is a results database; Ray's id of the job."""
-    from service.sweep.noting import submit_noted
-    from service.sweep.submit import submit_sweep
+    """Submit the sweep, recording it where there is a results database; Ray's id of the job."""
+    from groktime.service.sweep.jobs import settle_sweeps, submit_job, submit_sweep
 
     engine = existing_database("writer")
     if engine is None:
-        job = submit_sweep(suite, options, settings, address, pass_database_url=pass_database_url)
-        typer.echo(f"submitted {job}; not noted, since no results database runs here")
+        job = submit_job(suite, options, settings, address, pass_database_url=pass_database_url)
+        typer.echo(f"submitted {job}; not recorded here: no results database is running")
         return job
+    settle_sweeps(engine, address)
     by = f"{getpass.getuser()}@{socket.gethostname()}"
-    number, job = submit_noted(
+    number, job = submit_sweep(
         engine, suite, options, settings, address, by=by, pass_database_url=pass_database_url
     )
     engine.dispose()
-    typer.echo(f"submitted {job}, noted as sweep {number}")
+    typer.echo(f"submitted {job} as sweep {number}")
     return job
 
 
 def status(
     suite: Annotated[
-        str | None, typer.Argument(metavar="[SUITE]", help="A suite; default: all of them.")
+        str | None,
+        typer.Argument(
+            metavar="[SUITE]",
+            help="A suite; default: all of them.",
+            autocompletion=complete_suite,
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
@@ -261,14 +341,15 @@ def status(
 
     Example: groktime status mini
     """
-    from db.engine import connect
-    from service.answers.coverage import coverage
-    from service.answers.reading import read_suite, read_suites, reading
+    from groktime.db.engine import connect
+    from groktime.service.answers.records import read_suite, read_suites, reading
+    from groktime.service.answers.suites import coverage
 
     engine = connect(role="reader")
     with reading(engine) as connection:
         records = [read_suite(connection, suite)] if suite else read_suites(connection)
         answers = [coverage(connection, record) for record in records]
+        first = None if suite else _answering_suite(connection)
     engine.dispose()
     if as_json:
         typer.echo(json.dumps([asdict(answer) for answer in answers]))
@@ -280,38 +361,50 @@ def status(
         print_cells(answers[0], console)
     else:
         print_suites(answers, console)
+        console.print(f"questions that name none are answered by {first}")
+
+
+def _answering_suite(connection: Connection) -> str | None:
+    """The suite that answers questions which name none; choosing it takes the whole analysis."""
+    from groktime.service.answers.choice import default_suite
+
+    return default_suite(connection, get_settings().default_suite)
 
 
 def print_suites(answers: list[CoverageAnswer], console: Console) -> None:
     """One line a suite."""
-    table = Table("suite", "runs", "done", "running", "stale", "failed", "left", box=None)
+    names = ("done", "running", "stale", "failed", "set aside")
+    table = Table("suite", "runs", *names, "left", box=None)
     for answer in answers:
         states = answer.states
-        total = states.pending + states.running + states.stale + states.done + states.failed
-        numbers = (total, states.done, states.running, states.stale, states.failed)
-        table.add_row(answer.suite, *(f"{number:,}" for number in numbers), _left(answer))
+        numbers = [getattr(states, name.replace(" ", "_")) for name in names]
+        total = states.pending + sum(numbers)
+        table.add_row(answer.suite, *(f"{n:,}" for n in (total, *numbers)), _left(answer))
     console.print(table)
 
 
 def print_cells(answer: CoverageAnswer, console: Console) -> None:
     """One line a cell and kind; `done 57/60` counts its widths and seeds."""
-    from db.schema import RUN_STATES
+    from groktime.db.schema import RUN_STATES
 
     cells: dict[tuple[str, int, str], dict[str, int]] = {}
     for part in answer.cells:
         setting = ", ".join(f"{name} {value}" for name, value in part.setting.items())
         sums = cells.setdefault((part.kind, part.prime, setting), {})
         counts = {**asdict(part.states), "censored": part.censored}
-        for name, count in counts.items():
-            sums[name] = sums.get(name, 0) + count
-    table = Table("kind", "prime", "setting", "done", "running", "stale", "failed", "censored")
+        for name, number in counts.items():
+            sums[name] = sums.get(name, 0) + number
+    names = ("running", "stale", "failed", "set_aside", "censored")
+    table = Table("kind", "prime", "setting", "done", *(n.replace("_", " ") for n in names))
     for (kind, prime, setting), sums in cells.items():
         total = sum(sums[state] for state in RUN_STATES)
-        shown = [str(sums[name] or "") for name in ("running", "stale", "failed", "censored")]
+        shown = [str(sums[name] or "") for name in names]
         table.add_row(kind, str(prime), setting, f"{sums['done']}/{total}", *shown)
     console.print(table)
-    if answer.runs_per_minute:
+    if answer.runs_per_minute and answer.states.running:
         console.print(f"{answer.runs_per_minute:.1f} runs a minute, {_left(answer)} left")
+    elif answer.states.stale or answer.states.pending:
+        console.print(f"nothing is being trained; groktime sweep {answer.suite} goes on")
     for failure in answer.failures:
         console.print(f"{failure.runs} failed: {failure.reason} (such as run {failure.example})")
     if answer.inherited:
@@ -319,6 +412,8 @@ def print_cells(answer: CoverageAnswer, console: Console) -> None:
 
 
 def _left(answer: CoverageAnswer) -> str:
-    from service.sweep.progress import duration
+    from groktime.service.words import duration
 
-    return "–" if answer.seconds_left is None else duration(answer.seconds_left)
+    if answer.seconds_left is None or not answer.states.running:
+        return "–"
+    return duration(answer.seconds_left)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import typer
@@ -11,8 +12,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from service.errors import InputError
-from service.spec import RunSpec
+from groktime.service.errors import InputError
+from groktime.service.spec import MODEL_COLUMNS, OPTIMISER_COLUMNS, RunSpec
+from groktime.service.suites.document import parse
 
 # (what it is called, the clock it is read from, its threshold)
 _PASSAGES = [
@@ -28,7 +30,9 @@ def train(
     width: Annotated[int, typer.Option(help="Width d of the model.")],
     seed: Annotated[int, typer.Option(help="Seed of split, weights, shuffles and dropout.")] = 42,
     kind: Annotated[Literal["grok", "speed", "capacity"], typer.Option()] = "grok",
-    operation: Annotated[Literal["+", "-", "*", "/"], typer.Option()] = "/",
+    operation: Annotated[
+        str, typer.Option(help="+ - * / or addition, subtraction, multiplication, division.")
+    ] = "/",
     train_fraction: Annotated[float, typer.Option(help="Share of the table that trains.")] = 0.5,
     split: Annotated[Literal["random", "sequential", "alternating"], typer.Option()] = "random",
     n: Annotated[
@@ -49,6 +53,10 @@ def train(
     epochs: Annotated[
         int | None, typer.Option(help="Train exactly so many epochs instead of to a threshold.")
     ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Any other column of model or optimiser, such as beta2=0.999."),
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
     engine: Annotated[Literal["auto", "native", "torch"], typer.Option()] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
@@ -63,7 +71,7 @@ def train(
     """
     data: dict[str, Any] = {"task": "modular", "prime": prime, "operation": operation}
     data |= {"train_fraction": train_fraction, "split": split}
-    model = {
+    model: dict[str, Any] = {
         "width": width,
         "depth": depth,
         "heads": heads,
@@ -76,15 +84,31 @@ def train(
     }
     if architecture == "mlp":
         model = {"depth": 1, "positions": "none", "ffn": "plain", **_given(model)}
+    optimiser: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay, "batch_size": batch_size}
+    for name, value in read_settings(setting or (), (*MODEL_COLUMNS, *OPTIMISER_COLUMNS)).items():
+        (model if name in MODEL_COLUMNS else optimiser)[name] = value
     spec = _spec(
         kind=kind,
         data=data if kind == "grok" else _random_labels(data, n),
         model=_given(model),
-        optimiser=_given({"lr": lr, "weight_decay": weight_decay, "batch_size": batch_size}),
+        optimiser=_given(optimiser),
         stop=_stop(kind, max_epochs, epochs),
         seed=seed,
     )
     _train(spec, device, engine, as_json)
+
+
+def read_settings(given: Sequence[str], accepted: Sequence[str]) -> dict[str, Any]:
+    """`weight_decay=0.1` as a column and its value, typed as YAML would type it."""
+    found: dict[str, Any] = {}
+    for text in given:
+        name, sign, value = text.partition("=")
+        if not sign or name not in accepted:
+            raise InputError(
+                f"--set = {text!r} is not accepted: NAME=VALUE with one of {', '.join(accepted)}"
+            )
+        found[name] = parse(f"value: {value}", f"--set {name}").content["value"]
+    return found
 
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:
@@ -124,8 +148,9 @@ def _train(
     spec: RunSpec, device: str, engine: Literal["auto", "native", "torch"], as_json: bool
 ) -> None:
     # Imported late: PyTorch takes a second that `groktime --help` need not wait for.
-    from workers import training
-    from workers.first_passages import CurveSink, first_passage
+    from groktime.workers import training
+    from groktime.workers.stopping import first_passage
+    from groktime.workers.training import CurveSink
 
     sink = CurveSink(1)
     sizes = {"train": spec.data.n_train, "val": spec.data.n_val}

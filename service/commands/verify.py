@@ -7,19 +7,23 @@ import math
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from service.errors import InputError
+from groktime.service.errors import InputError
 
 if TYPE_CHECKING:
-    from workers.replay import Check
+    from groktime.workers.replay import Check
 
-_SHIPPED = (("workers", ".npz"), ("workers", ".json"), ("service.analysis", "statistics.json"))
+_SHIPPED = (
+    ("groktime.workers", ".npz"),
+    ("groktime.workers", ".json"),
+    ("groktime.service.analysis", "statistics.json"),
+)
 
 MOST_ROWS = 20  # of one file's checks in a table
 
@@ -34,6 +38,10 @@ def verify(
     seeds: Annotated[
         int, typer.Option(min=2, help="Runs trained for each first-passage file.")
     ] = 20,
+    gpu: Annotated[
+        bool,
+        typer.Option("--gpu", help="Check this machine's GPU against its CPU, in ten minutes."),
+    ] = False,
     every: Annotated[
         bool, typer.Option("--all", help="List every check, also of files that have many.")
     ] = False,
@@ -49,7 +57,11 @@ def verify(
         groktime verify
 
         groktime verify division_p23_d16.npz --engine torch --device cuda --json
+
+        groktime verify --gpu
     """
+    if gpu:
+        _verify_gpu("cuda" if device == "auto" else device, as_json)
     paths = [find(path) for path in golden or shipped_files()]
     rows: list[Row] = []
     for path in paths:
@@ -62,6 +74,33 @@ def verify(
         typer.echo(json.dumps({"checks": [asdict(row) for row in rows], "failed": failed}))
     else:
         typer.echo(f"{len(rows) - failed} of {len(rows)} checks passed")
+    raise typer.Exit(1 if failed else 0)
+
+
+def _verify_gpu(device: str, as_json: bool) -> NoReturn:
+    """Random words, epochs, graph and memory against the CPU, then a table of rates."""
+    from groktime.workers.devices import device_name, resolve_device
+    from groktime.workers.gpu_check import check_device, rates
+
+    chosen = resolve_device(device)
+    rows = [
+        Row(c.file, c.quantity, _finite(c.deviation), c.tolerance, c.passed, c.note)
+        for c in check_device(chosen)
+    ]
+    failed = sum(not row.passed for row in rows)
+    if not as_json:
+        _print(device_name(chosen), rows, True)
+        typer.echo(f"{len(rows) - failed} of {len(rows)} checks passed")
+        typer.echo("epochs of models a second at p = 113")
+        typer.echo(f"{'width':>6} {'models':>7} {'plain':>14} {'graph':>14}")
+    measured = []
+    for rate in rates(chosen):
+        measured.append(asdict(rate))
+        if not as_json:
+            typer.echo(str(rate))
+    if as_json:
+        checks = [asdict(row) for row in rows]
+        typer.echo(json.dumps({"checks": checks, "failed": failed, "rates": measured}))
     raise typer.Exit(1 if failed else 0)
 
 
@@ -84,7 +123,7 @@ def check_file(
     if path.name == "statistics.json":
         return _statistics(path)
     if path.suffix == ".npz":
-        from workers.replay import replay
+        from groktime.workers.replay import replay
 
         checks = replay(path, engine=engine, device=device)
     elif path.suffix == ".json":
@@ -100,7 +139,7 @@ def _passages(
     path: Path, engine: Literal["auto", "native", "torch"], device: str, seeds: range
 ) -> list[Check]:
     """Train the recorded run for the seeds, which takes minutes, and compare."""
-    from workers.first_passages import compare_passages, load_passages
+    from groktime.workers.replay import compare_passages, load_passages
 
     recorded = load_passages(path).passages.values()
     last = max(sum(epochs) / len(epochs) for epochs in recorded)
@@ -118,7 +157,7 @@ def _passages(
 
 
 def _statistics(path: Path) -> list[Row]:
-    from service.analysis.verify import verify_statistics
+    from groktime.service.analysis.published import verify_statistics
 
     rows = []
     for check in verify_statistics(path):

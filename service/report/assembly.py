@@ -5,24 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dashboard.figures.caption import bits_text
-from service.answers.cell_tests import TestsAnswer
-from service.report.cells import cell_tables
-from service.report.comparison import comparison
-from service.report.content import SettingContent, SuiteContent
-from service.report.document import Block, Bullets, Document, Picture, Section
-from service.report.figures.canvas import Drawing, slug
-from service.report.figures.capacity import capacity_drawing
-from service.report.figures.delay import delay_drawing
-from service.report.figures.memorisation import law_drawing
-from service.report.figures.prediction import prediction_drawing, residual_drawing
-from service.report.findings import findings
-from service.report.laws import capacity_blocks, law_blocks
-from service.report.pairs import pairs
-from service.report.scope import provenance, scope
-from service.report.testing import conventions_table, pooled_tables, within_tables
-from service.report.verdict import verdict
-from service.report.words import convention_text, setting_or
+from groktime.service.answers.wording import bits_text
+from groktime.service.report.canvas import Drawing, slug
+from groktime.service.report.comparison import comparison, pairs
+from groktime.service.report.content import SettingContent, SuiteContent
+from groktime.service.report.document import Bullets, Document, Picture, Section
+from groktime.service.report.drawings import (
+    capacity_drawing,
+    delay_drawing,
+    law_drawing,
+    prediction_drawing,
+    residual_drawing,
+)
+from groktime.service.report.laws import capacity_blocks, law_blocks
+from groktime.service.report.scope import provenance, scope
+from groktime.service.report.tables import (
+    cell_tables,
+    conventions_table,
+    pooled_tables,
+    within_tables,
+)
+from groktime.service.report.verdict import findings, verdict
+from groktime.service.words import convention_text, setting_text
 
 WORDS = (
     "P is the number of a network's parameters. T_mem(P) and T_gen(P) are the epochs until 99 % of "
@@ -55,7 +59,7 @@ def assemble(
     sections.append(Section("Findings", 1, tuple(findings(chapters, found))))
     if len(everyone) > 1:
         blocks = comparison(everyone, found)
-        pair = _compared_figure(everyone)
+        pair = compared_figure(everyone)
         if pair is not None:
             drawings.append(pair[0])
             blocks.append(pair[1])
@@ -75,7 +79,7 @@ def assemble(
 
 
 def _chapter(content: SuiteContent, command: str) -> tuple[list[Section], list[Drawing]]:
-    figures = _figures(content)
+    figures = [*prediction_figures(content), *setting_figures(content)]
     pictures = tuple(picture for _, picture in figures)
     sections = [
         Section(f"Suite {content.name}", 1, ()),
@@ -93,20 +97,20 @@ def _chapter(content: SuiteContent, command: str) -> tuple[list[Section], list[D
     return sections, [drawing for drawing, _ in figures]
 
 
-def _figures(content: SuiteContent) -> list[tuple[Drawing, Picture]]:
-    found: list[tuple[Drawing, Picture]] = []
-    answer = content.answer
-    if answer is not None and answer.n:
-        found += _prediction_figures(content, answer)
+Figures = list[tuple[Drawing, Picture]]
+
+
+def setting_figures(content: SuiteContent) -> Figures:
+    """Delays, capacity and law of every setting."""
     drawn: list[object] = []
-    for part in content.settings:
-        found += _setting_figures(content, part, drawn)
-    return found
+    return [both for part in content.settings for both in _of_setting(content, part, drawn)]
 
 
-def _prediction_figures(
-    content: SuiteContent, answer: TestsAnswer
-) -> list[tuple[Drawing, Picture]]:
+def prediction_figures(content: SuiteContent) -> Figures:
+    """Onset against crossing, and the residuals; nothing where no cell has both points."""
+    answer = content.answer
+    if answer is None or not answer.n:
+        return []
     made = f"{content.name}, {convention_text(*content.main)}, {answer.n} of {answer.n_total} cells"
     onset = Picture(
         slug(f"{content.name} onset"),
@@ -125,12 +129,10 @@ def _prediction_figures(
     ]
 
 
-def _setting_figures(
-    content: SuiteContent, part: SettingContent, drawn: list[object]
-) -> list[tuple[Drawing, Picture]]:
+def _of_setting(content: SuiteContent, part: SettingContent, drawn: list[object]) -> Figures:
     """Delays, capacity and law of one setting; a capacity shared by settings is drawn once."""
     found: list[tuple[Drawing, Picture]] = []
-    where = setting_or(part.setting, "")
+    where = setting_text(part.setting, "")
     name = f"{content.name} {where}".strip()
     made = f"{name}, {convention_text(*content.main)}"
     if part.panels:
@@ -167,7 +169,8 @@ def _setting_figures(
     return found
 
 
-def _compared_figure(contents: Sequence[SuiteContent]) -> tuple[Drawing, Block] | None:
+def compared_figure(contents: Sequence[SuiteContent]) -> tuple[Drawing, Picture] | None:
+    """Onset against crossing in every suite that has cells with both."""
     answers = [(c.name, c.answer) for c in contents if c.answer is not None and c.answer.n]
     known = [(name, answer) for name, answer in answers if answer is not None]
     if not known:

@@ -1,19 +1,41 @@
-"""Several suites side by side: the same numbers of each, by method and clock, and in pairs."""
+"""Several suites side by side, and pairs that differ in one setting."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from dashboard.numbers import EN_DASH
-from service.answers.law import Fit
-from service.answers.making import BitsPerParameter
-from service.report.content import CONVENTIONS, SuiteContent
-from service.report.document import Block, Table
-from service.report.laws import c_model, c_model_source, c_model_text
-from service.report.pairs import Pair, pair_table
-from service.report.scope import cost
-from service.report.testing import HEADLINES, HEADLINES_EXPLAINED, headline
-from service.report.words import estimate, real, setting_or, signed
+import numpy as np
+
+from groktime.service.analysis.calibration import signed_rank
+from groktime.service.analysis.capacity import BitsPerParameter
+from groktime.service.analysis.law import LawFit
+from groktime.service.answers.cell_tests import CellRow
+from groktime.service.report.content import CONVENTIONS, SuiteContent
+from groktime.service.report.document import Block, Table
+from groktime.service.report.laws import c_model, c_model_source, c_model_text
+from groktime.service.report.scope import cost
+from groktime.service.report.tables import (
+    HEADLINES,
+    HEADLINES_EXPLAINED,
+    crossing_words,
+    headline,
+    onset_words,
+)
+from groktime.service.words import (
+    ALPHA,
+    EN_DASH,
+    axis_name,
+    convention_text,
+    count,
+    estimate,
+    probability,
+    real,
+    setting_text,
+    signed,
+    span,
+)
 
 
 def comparison(contents: Sequence[SuiteContent], found: Sequence[Pair]) -> list[Block]:
@@ -49,7 +71,7 @@ def _constants(contents: Sequence[SuiteContent]) -> Table:
             rows.append(
                 (
                     content.name,
-                    setting_or(part.setting, "all cells"),
+                    setting_text(part.setting, "all cells"),
                     str(content.record.spec.get("positions", EN_DASH)),
                     EN_DASH if bits is None else f"{c_model_text(bits)} ({c_model_source(bits)})",
                     EN_DASH if law is None or bits is None else _exponent(law, bits),
@@ -66,7 +88,7 @@ def _constants(contents: Sequence[SuiteContent]) -> Table:
     )
 
 
-def _exponent(law: Fit, bits: BitsPerParameter) -> str:
+def _exponent(law: LawFit, bits: BitsPerParameter) -> str:
     low, high = (None if end is None else end / bits.value for end in (law.a_low, law.a_high))
     return real(law.a / bits.value, low, high)
 
@@ -75,7 +97,7 @@ def _cells(contents: Sequence[SuiteContent]) -> Table:
     """P_cross, P_onset and residual of every suite at each prime and setting."""
     answers = [(content.name, content.answer) for content in contents]
     keys = dict.fromkeys(
-        (cell.prime, setting_or(cell.setting, "all"))
+        (cell.prime, setting_text(cell.setting, "all"))
         for _, answer in answers
         if answer is not None
         for cell in answer.cells
@@ -86,7 +108,7 @@ def _cells(contents: Sequence[SuiteContent]) -> Table:
         for _, answer in answers:
             cells = () if answer is None else answer.cells
             cell = next(
-                (c for c in cells if (c.prime, setting_or(c.setting, "all")) == (prime, setting)),
+                (c for c in cells if (c.prime, setting_text(c.setting, "all")) == (prime, setting)),
                 None,
             )
             if cell is None:
@@ -104,6 +126,241 @@ def _cells(contents: Sequence[SuiteContent]) -> Table:
     return Table(
         name="suites-cells",
         caption="Every cell of the suites side by side, each by its suite's own convention.",
+        header=tuple(header),
+        rows=tuple(rows),
+        numeric=frozenset({0, *range(2, len(header))}),
+    )
+
+
+# Which runs a suite asks for, and what moves neither crossing nor onset; the rest of its spec
+# tells how its networks are trained.
+BESIDE_TRAINING = ("name", "description", "inherits", "primes", "seeds", "order", "capacity")
+GRID = ("primes", "seeds", "widths")  # of a block of runs
+BATCH_SIZE = "settings.batch_size"
+LONGEST_LABEL = 12  # characters of a setting's value above a column
+FEWEST = 3  # common cells
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two suites and the cells they share; `setting` is what tells them apart."""
+
+    setting: str
+    first: SuiteContent
+    second: SuiteContent
+    cells: tuple[tuple[CellRow, CellRow], ...]
+
+    @property
+    def name(self) -> str:
+        if self.setting.startswith(BATCH_SIZE):
+            return "batches of"
+        return axis_name(self.setting.removeprefix("settings."))
+
+    @property
+    def values(self) -> tuple[str, str]:
+        """The setting in the first and in the second suite; of batches, what they come to."""
+        if self.setting.startswith(BATCH_SIZE):
+            return self._batches(0), self._batches(1)
+        first, second = (
+            str(_training(content.record.spec).get(self.setting, "as usual"))
+            for content in (self.first, self.second)
+        )
+        return first, second
+
+    @property
+    def whole(self) -> list[tuple[CellRow, CellRow]]:
+        """The cells that have both points in both suites."""
+        return [c for c in self.cells if None not in (c[0].residual, c[1].residual)]
+
+    def moves(self, quantity: str) -> Move | None:
+        """How far `p_cross`, `p_onset` or the residual moves; None where too few cells tell."""
+        return _move(quantity, self.whole) if len(self.whole) >= FEWEST else None
+
+    def _batches(self, which: int) -> str:
+        full, last = (
+            span(sorted({getattr(cells[which], name) for cells in self.cells}))
+            for name in ("batch_size", "last_batch")
+        )
+        return f"{full} with a last one of {last}"
+
+
+def pairs(contents: Sequence[SuiteContent]) -> list[Pair]:
+    """Every two suites with common cells whose specs differ in one plain setting."""
+    found = []
+    for i, first in enumerate(contents):
+        for second in contents[i + 1 :]:
+            setting = _difference(first, second)
+            common = _common(first, second) if setting else ()
+            if setting and len(common) >= FEWEST:
+                found.append(Pair(setting, first, second, common))
+    return found
+
+
+def _difference(first: SuiteContent, second: SuiteContent) -> str | None:
+    a, b = _training(first.record.spec), _training(second.record.spec)
+    differing = [key for key in {*a, *b} if a.get(key) != b.get(key)]
+    if len(differing) != 1 or any(isinstance(t.get(differing[0]), list) for t in (a, b)):
+        return None
+    return differing[0]
+
+
+def _training(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """How a suite's speed and grok runs are trained: every value by its dotted name."""
+    found: dict[str, Any] = {}
+    for key, value in spec.items():
+        if key in ("speed", "grok"):
+            own = [{k: v for k, v in block.items() if k not in GRID} for block in value]
+            found |= {key: own} if any(own) else {}
+        elif key not in BESIDE_TRAINING:
+            found |= _flat(key, value)
+    return found
+
+
+def _flat(name: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        return {name: value}
+    parts = (_flat(f"{name}.{key}", part) for key, part in value.items())
+    return {key: leaf for part in parts for key, leaf in part.items()}
+
+
+def _common(first: SuiteContent, second: SuiteContent) -> tuple[tuple[CellRow, CellRow], ...]:
+    if first.answer is None or second.answer is None:
+        return ()
+    others = {(c.prime, setting_text(c.setting, "all")): c for c in second.answer.cells}
+    return tuple(
+        (cell, other)
+        for cell in first.answer.cells
+        if (other := others.get((cell.prime, setting_text(cell.setting, "all")))) is not None
+        and min(_seeds(cell), _seeds(other)) > 0
+    )
+
+
+def pair_sentences(found: Sequence[Pair]) -> Iterator[str]:
+    """How far crossing and onset move from the first suite to the second, then over all pairs."""
+    for pair in found:
+        seeds = (min(_seeds(cells[i]) for cells in pair.cells) for i in (0, 1))
+        fewest = " and ".join(str(n) for n in seeds)
+        yield (
+            f"{_changed(pair)} ({pair.second.name} beside {pair.first.name}): "
+            f"{_all_moved(pair.cells)}. Fewest seeds a "
+            f"cell: {fewest} of {pair.first.name} and {pair.second.name}."
+        )
+    for change in dict.fromkeys(_changed(pair) for pair in found):
+        alike = [pair for pair in found if _changed(pair) == change]
+        # Suites lend cells to others: what both sides inherit is another pair's own.
+        cells = tuple(
+            (one, other)
+            for pair in alike
+            for one, other in pair.cells
+            if not (one.inherited and other.inherited)
+        )
+        if len(alike) > 1:
+            yield f"{change}, all {len(alike)} pairs of suites: {_all_moved(cells)}."
+
+
+def _changed(pair: Pair) -> str:
+    name = pair.name
+    before, now = pair.values
+    values = f"{now} instead of {before}"
+    return f"{name[:1].upper()}{name[1:]} {values}"
+
+
+def _seeds(cell: CellRow) -> int:
+    return min(cell.seeds.speed, cell.seeds.grok)
+
+
+QUANTITIES = ("P_cross", "P_onset", "residual")
+
+
+def _convention(pair: Pair) -> str:
+    ways = {convention_text(*content.main) for content in (pair.first, pair.second)}
+    return ways.pop() if len(ways) == 1 else "each by its suite's own convention"
+
+
+def _all_moved(pairs: Sequence[tuple[CellRow, CellRow]]) -> str:
+    """Every quantity on the cells that have both points in both suites; others are named."""
+    whole = [cells for cells in pairs if None not in (cells[0].residual, cells[1].residual)]
+    if len(whole) >= FEWEST:
+        told = "; ".join(_moved(quantity, whole) for quantity in QUANTITIES)
+    else:
+        told = f"{count(len(whole), 'common cell')} with both points, too few to compare"
+    lost = [_lost(cells) for cells in pairs if cells not in whole]
+    return told + (f". Not compared: {'; '.join(lost)}" if lost else "")
+
+
+def _lost(cells: tuple[CellRow, CellRow]) -> str:
+    """`p = 53 (crossing: memorisation faster at every width trained)`: the second suite's first."""
+    for cell in reversed(cells):
+        if cell.p_cross is None:
+            return f"p = {cell.prime} (crossing: {crossing_words(cell)})"
+        if cell.p_onset is None:
+            return f"p = {cell.prime} (onset: {onset_words(cell)})"
+    return f"p = {cells[0].prime}"
+
+
+@dataclass(frozen=True)
+class Move:
+    """How far a quantity moves between two suites: median, smallest and largest, and its test."""
+
+    n: int
+    median: str
+    low: str
+    high: str
+    p: float
+    floor: float
+
+
+def _move(quantity: str, pairs: Sequence[tuple[CellRow, CellRow]]) -> Move | None:
+    """Points move by per cent, residuals by dex; None where nothing moves at all."""
+    known = np.array([[getattr(cell, quantity) for cell in cells] for cells in pairs])
+    residual = quantity == "residual"
+    moves = np.diff(known if residual else np.log10(known)).ravel()
+    test = signed_rank(moves)
+    if test is None:
+        return None
+    low, middle, high = (
+        f"{signed(move, 2)} dex" if residual else f"{signed(100 * (10**move - 1), 0)} %"
+        for move in (moves.min(), np.median(moves), moves.max())
+    )
+    return Move(len(known), middle, low, high, test.p, test.floor)
+
+
+def _moved(quantity: str, pairs: Sequence[tuple[CellRow, CellRow]]) -> str:
+    """`P_cross +3 % in the median of 6 cells, from 0 % to +9 %, signed-rank p = 0.031`."""
+    cells = count(len(pairs), "common cell")
+    move = _move(quantity.lower(), pairs)
+    if move is None:
+        return f"{quantity} the same in all {cells}"
+    told = f"signed-rank {probability(move.p)}"
+    if move.floor >= ALPHA:
+        told = f"too few cells to test, smallest possible {probability(move.floor)}"
+    elif move.p <= move.floor:
+        told += ", the smallest possible"
+    return (
+        f"{quantity} {move.median} in the median of {cells}, from {move.low} to {move.high}, {told}"
+    )
+
+
+def pair_table(pair: Pair) -> Table:
+    """Crossing, onset and residual of the common cells."""
+    rows = []
+    for cells in pair.cells:
+        row = [str(cells[0].prime), setting_text(cells[0].setting, "all")]
+        for cell in cells:
+            row += [
+                estimate(cell.p_cross, cell.p_cross_low, cell.p_cross_high),
+                estimate(cell.p_onset, cell.p_onset_low, cell.p_onset_high),
+                signed(cell.residual),
+            ]
+        rows.append(tuple(row))
+    header = ["p", "setting"]
+    for content, value in zip((pair.first, pair.second), pair.values, strict=True):
+        label = value if len(value) <= LONGEST_LABEL else content.name
+        header += [f"{label}: P_cross", f"{label}: P_onset", f"{label}: residual"]
+    return Table(
+        name=f"{pair.first.name}-{pair.second.name}",
+        caption=f"{pair.first.name} ({pair.name} {pair.values[0]}) and {pair.second.name} "
+        f"({pair.name} {pair.values[1]}) at their common cells, {_convention(pair)}.",
         header=tuple(header),
         rows=tuple(rows),
         numeric=frozenset({0, *range(2, len(header))}),

@@ -9,24 +9,32 @@ from typing import Literal, TypeVar
 
 from sqlalchemy import Connection
 
-from service.answers.asking import ask
-from service.answers.bits import cell_bits
-from service.answers.capacity import CapacityAnswer, capacity
-from service.answers.cell import SETTING_COLUMNS
-from service.answers.cell_tests import TestsAnswer, cell_tests
-from service.answers.coverage import CoverageAnswer, coverage
-from service.answers.crossing import CrossingAnswer, crossing_of
-from service.answers.delay import DelayAnswer, delay_of
-from service.answers.law import LawAnswer, law
-from service.answers.making import BitsPerParameter, Method, Setting
-from service.answers.question import Question, convention
-from service.answers.reading import SuiteRecord, read_runs, read_suite
-from service.answers.reference import Reference, find_reference
-from service.answers.refusals import NotEnough, Refusal
-from service.answers.regimes import RegimesAnswer, regimes_of
-from service.answers.speeds import SpeedsAnswer, speeds_of
-from service.answers.suites import SuiteSummary, suite_summary
-from service.answers.training import TrainingAnswer, training
+from groktime.service.analysis.capacity import BitsPerParameter
+from groktime.service.answers.capacity import CapacityAnswer, capacity, cell_bits
+from groktime.service.answers.cell_tests import CellTests, cell_tests
+from groktime.service.answers.context import cell_context
+from groktime.service.answers.crossing import CrossingAnswer, SpeedsAnswer, crossing_of, speeds_of
+from groktime.service.answers.delay import DelayAnswer, RegimesAnswer, delay_of, regimes_of
+from groktime.service.answers.law import LawAnswer, law
+from groktime.service.answers.question import (
+    Method,
+    NotEnough,
+    Question,
+    QuestionError,
+    Setting,
+    convention,
+)
+from groktime.service.answers.records import SuiteRecord, read_runs, read_suite
+from groktime.service.answers.reference import Reference, find_reference
+from groktime.service.answers.suites import (
+    CoverageAnswer,
+    SuiteSummary,
+    TrainingAnswer,
+    coverage,
+    suite_summary,
+    training,
+)
+from groktime.service.spec import SETTING_COLUMNS
 
 Convention = tuple[Literal["robust", "paper"], Literal["online", "eval"]]
 CONVENTIONS: tuple[Convention, ...] = (
@@ -68,7 +76,7 @@ class SuiteContent:
     coverage: CoverageAnswer
     training: TrainingAnswer
     main: Convention
-    tests: Mapping[Convention, TestsAnswer | str]
+    tests: Mapping[Convention, CellTests | str]
     settings: tuple[SettingContent, ...]
     reference: Reference | None
 
@@ -77,12 +85,12 @@ class SuiteContent:
         return self.record.name
 
     @property
-    def answer(self) -> TestsAnswer | None:
+    def answer(self) -> CellTests | None:
         """The tests by the suite's own convention, None where it has none."""
         found = self.tests[self.main]
         return None if isinstance(found, str) else found
 
-    def by(self, chosen: Convention) -> TestsAnswer | None:
+    def by(self, chosen: Convention) -> CellTests | None:
         found = self.tests[chosen]
         return None if isinstance(found, str) else found
 
@@ -98,7 +106,7 @@ def gather(connection: Connection, name: str) -> SuiteContent:
         )
     usual = convention(record.analysis, Question())
     main: Convention = (usual.method, usual.clock)
-    tests: dict[Convention, TestsAnswer | str] = {}
+    tests: dict[Convention, CellTests | str] = {}
     for method, clock in CONVENTIONS:
         question = Question(suite=name, method=method, clock=clock)
         tests[method, clock] = said(partial(cell_tests, connection, question))
@@ -120,11 +128,11 @@ def said(compute: Callable[[], T]) -> T | str:
     """The answer, or the sentence why the runs cannot give it."""
     try:
         return compute()
-    except Refusal as refusal:
+    except QuestionError as refusal:
         return str(refusal)
 
 
-def distinct_settings(answer: TestsAnswer) -> tuple[Setting, ...]:
+def distinct_settings(answer: CellTests) -> tuple[Setting, ...]:
     """Settings of the swept axes in the order of the cells."""
     return tuple(
         {tuple(sorted(c.setting.items(), key=str)): c.setting for c in answer.cells}.values()
@@ -132,7 +140,7 @@ def distinct_settings(answer: TestsAnswer) -> tuple[Setting, ...]:
 
 
 def _setting(
-    connection: Connection, name: str, setting: Setting, answer: TestsAnswer | str
+    connection: Connection, name: str, setting: Setting, answer: CellTests | str
 ) -> SettingContent:
     assert not isinstance(answer, str)
     filters = {axis: value for axis, value in setting.items() if axis in SETTING_COLUMNS}
@@ -163,14 +171,17 @@ def _bits(
 
 
 def _cell_bits(connection: Connection, question: Question) -> BitsPerParameter:
-    return cell_bits(connection, ask(connection, question))
+    return cell_bits(connection, cell_context(connection, question))
 
 
 def _panel(connection: Connection, name: str, prime: int, filters: Setting) -> Panel:
-    asked = ask(connection, Question(suite=name, prime=prime, filters=filters))
-    c_model = cell_bits(connection, asked)
+    context = cell_context(connection, Question(suite=name, prime=prime, filters=filters))
+    c_model = cell_bits(connection, context)
     return Panel(
-        delay_of(asked), crossing_of(asked, c_model), speeds_of(asked, c_model), regimes_of(asked)
+        delay_of(context),
+        crossing_of(context, c_model),
+        speeds_of(context, c_model),
+        regimes_of(context),
     )
 
 

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dashboard.numbers import EN_DASH, count
-from service.analysis.capacity import SAG
-from service.analysis.law import LEAST_PRIMES_OF_C, RELIABLE_CLUSTERS
-from service.answers.capacity import CapacityAnswer, WidthCapacity
-from service.answers.law import LawAnswer
-from service.answers.making import BitsPerParameter
-from service.answers.reference import MORRIS_BITS, PAPER_BITS
-from service.report.content import SettingContent, SuiteContent
-from service.report.document import Block, Paragraph, Table
-from service.report.words import estimate, plain, probability, real, setting_or, signed, source
+from groktime.service.analysis.capacity import SAG, BitsPerParameter
+from groktime.service.analysis.law import LEAST_PRIMES_OF_C
+from groktime.service.analysis.regression import RELIABLE_CLUSTERS
+from groktime.service.answers.capacity import CapacityAnswer, WidthCapacity
+from groktime.service.answers.law import LawAnswer
+from groktime.service.answers.reference import MORRIS_BITS, PAPER_BITS
+from groktime.service.answers.wording import bits_origin
+from groktime.service.report.content import SettingContent, SuiteContent
+from groktime.service.report.document import Block, Paragraph, Table
+from groktime.service.words import (
+    ALPHA,
+    EN_DASH,
+    count,
+    estimate,
+    form_formula,
+    plain,
+    probability,
+    real,
+    setting_text,
+    signed,
+)
 
 CLOSE_AIC = 2.0  # forms closer than this explain the widths equally well
-FORMS = {
-    "exponential": "b·exp(a·f)",
-    "power": "b·f^a",
-    "stretched": "b·exp(a·f^c)",
-}
 
 
 def c_model(content: SuiteContent, part: SettingContent) -> BitsPerParameter | None:
@@ -45,13 +51,13 @@ def capacity_blocks(content: SuiteContent) -> list[Block]:
     notes: dict[str, list[str]] = {}  # settings by what is to be said of them
     for part in content.settings:
         bits = c_model(content, part)
-        name = setting_or(part.setting, "all cells")
+        name = setting_text(part.setting, "all cells")
         fit = None if isinstance(part.capacity, str) else part.capacity.fit
         rows.append(
             (
                 name,
                 EN_DASH if bits is None else c_model_text(bits),
-                EN_DASH if bits is None else source(bits),
+                EN_DASH if bits is None else bits_origin(bits),
                 EN_DASH
                 if fit is None
                 else estimate(fit.intercept, fit.intercept_low, fit.intercept_high),
@@ -164,7 +170,7 @@ def law_blocks(content: SuiteContent) -> list[Block]:
     rows = []
     sentences = []
     for part in content.settings:
-        name = setting_or(part.setting, "all cells")
+        name = setting_text(part.setting, "all cells")
         if isinstance(part.law, str):
             sentences.append(f"{name}: no law ({part.law}).")
             continue
@@ -173,7 +179,7 @@ def law_blocks(content: SuiteContent) -> list[Block]:
                 (
                     name,
                     "pooled" if fit.prime is None else f"p = {fit.prime}",
-                    FORMS[fit.form],
+                    form_formula(fit.form),
                     real(fit.a, fit.a_low, fit.a_high),
                     plain(fit.b),
                     plain(fit.c),
@@ -210,7 +216,7 @@ def collapse_sentence(law: LawAnswer) -> str:
     test = law.collapse
     if not test.testable or test.slope is None or test.p is None:
         return f"Whether all primes fall on one curve is not testable: {test.reason}."
-    told = "still depends" if test.p < 0.05 else "is not shown to depend"
+    told = "still depends" if test.p < ALPHA else "is not shown to depend"
     weak = (
         f" ({test.primes} primes: the errors are unreliable below ten)" if test.unreliable else ""
     )

@@ -1,18 +1,19 @@
-"""What a suite is, how far it was trained, and with what: a report's first and last part."""
+"""What a suite is, how far and how densely it was trained, and with what."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any
 
-from dashboard.figures.caption import axis_name, thresholds_text
-from dashboard.numbers import count
-from service.answers.coverage import CellCoverage, CoverageAnswer
-from service.answers.training import TrainingAnswer
-from service.report.content import SuiteContent
-from service.report.document import Block, Bullets, Command, Paragraph, Table
-from service.report.words import setting_or, span, whole
+from groktime.service.analysis import ANALYSIS_VERSION
+from groktime.service.answers.suites import CellCoverage, CoverageAnswer, TrainingAnswer
+from groktime.service.answers.wording import thresholds_text
+from groktime.service.report.content import SuiteContent
+from groktime.service.report.document import Block, Bullets, Command, Paragraph, Table
+from groktime.service.suites.loader import load_suite, shipped_suites
+from groktime.service.words import axis_name, count, setting_text, span, whole
 
 SHORT_HASH = 12
 
@@ -115,7 +116,7 @@ def _tried(cell: CellCoverage) -> bool:
 def _trained(content: SuiteContent) -> Table:
     """The widths in use, by prime and setting, with their seeds."""
     cells = [c for c in content.coverage.cells if _tried(c) and c.kind != "capacity"]
-    places = dict.fromkeys((c.prime, setting_or(c.setting, "all")) for c in cells)
+    places = dict.fromkeys((c.prime, setting_text(c.setting, "all")) for c in cells)
     rows = []
     for prime, setting in sorted(places):
         row = [str(prime), setting]
@@ -124,7 +125,7 @@ def _trained(content: SuiteContent) -> Table:
                 _widths(
                     c
                     for c in cells
-                    if (c.kind, c.prime, setting_or(c.setting, "all")) == (kind, prime, setting)
+                    if (c.kind, c.prime, setting_text(c.setting, "all")) == (kind, prime, setting)
                 )
             )
         rows.append(tuple(row))
@@ -187,7 +188,7 @@ def provenance(content: SuiteContent, command: str) -> list[Block]:
         facts.append(_recorded(training.recorded))
     answer = content.answer
     if answer is not None:
-        facts.append(f"Analysis version {answer.analysis_version}.")
+        facts.append(f"Analysis version {ANALYSIS_VERSION}.")
     found: list[Block] = [
         Bullets(tuple(facts)),
         Paragraph(
@@ -202,3 +203,53 @@ def provenance(content: SuiteContent, command: str) -> list[Block]:
             Command((f"groktime sweep {content.name}",)),
         ]
     return found
+
+
+Sampled = tuple[str, int, str, int, int]  # kind, prime, setting, width, seeds
+
+
+def sampling(content: SuiteContent) -> str:
+    """Seeds, widths and caps on both sides: what a comparison of settings does not tell."""
+    reference = content.reference
+    if reference is None or reference.suite not in shipped_suites():
+        return ""
+    theirs: dict[tuple[str, int, str, int], set[int]] = defaultdict(set)
+    caps = set()
+    for spec in load_suite(reference.suite).runs():
+        if spec.kind != "capacity":
+            run = spec.columns()
+            setting = str([run.get(axis) for axis in content.summary.axes])
+            theirs[spec.kind, run["prime"], setting, run["width"]].add(spec.seed)
+            caps.add(spec.stop.max_epochs)
+    ours = [
+        (c.kind, c.prime, str(c.setting), c.width, c.states.done + c.states.failed)
+        for c in content.coverage.cells
+        if c.kind != "capacity" and c.states.done + c.states.failed
+    ]
+    cap = content.record.spec.get("stop", {}).get("max_epochs")
+    stopped = "" if cap is None else f", runs stopped at {whole(cap)} epochs"
+    whose = "Ours, inherited runs aside," if content.summary.inherited else "Ours"
+    return (
+        f"{whose} were measured with {_density(ours)}{stopped}; the published sweep with "
+        f"{_density([(*place, len(seeds)) for place, seeds in theirs.items()])}, runs stopped at "
+        f"{span(sorted(caps))} epochs."
+    )
+
+
+def _density(sampled: Iterable[Sampled]) -> str:
+    seeds: set[int] = set()
+    widths: dict[str, dict[tuple[int, str], set[int]]] = {
+        "speed": defaultdict(set),
+        "grok": defaultdict(set),
+    }
+    for kind, prime, setting, width, number in sampled:
+        seeds.add(number)
+        widths[kind][prime, setting].add(width)
+    counts = {
+        kind: span(sorted({len(found) for found in cells.values()} or {0}))
+        for kind, cells in widths.items()
+    }
+    return (
+        f"{span(sorted(seeds or {0}))} seeds at {counts['speed']} speed and {counts['grok']} grok "
+        "widths a prime"
+    )

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from service.errors import SuiteError
+from groktime.service.errors import SuiteError
 
 MAX_BYTES = 256 * 1024
 MAX_NODES = 50_000
@@ -95,7 +95,7 @@ def _refuse_anchors(text: str, source: str) -> None:
     """Walk the events, which unfold nothing, before any node is built."""
     depth = 0
     for count, event in enumerate(yaml.parse(text, Loader=_Loader)):
-        line = event.start_mark.line + 1
+        line = event.start_mark.line + 1 if event.start_mark else 1
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
             raise SuiteError(f"{source}, line {line}: anchors and aliases are not accepted")
         if isinstance(event, yaml.CollectionStartEvent):

@@ -16,8 +16,10 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from service.errors import SuiteError
-from service.spec import (
+from groktime.service.errors import SuiteError
+from groktime.service.spec import (
+    MODEL_COLUMNS,
+    OPTIMISER_COLUMNS,
     S5_ORDER,
     Data,
     Kind,
@@ -31,9 +33,9 @@ from service.spec import (
     ShuffledData,
     ThresholdStop,
 )
-from service.suites.document import Document, Path, field_name
-from service.suites.schema import Block, CapacityBlock, StopRule, SuiteFile, merged_stop
-from service.suites.values import (
+from groktime.service.suites.document import Document, Path, field_name
+from groktime.service.suites.schema import Block, CapacityBlock, StopRule, SuiteFile, merged_stop
+from groktime.service.suites.values import (
     DATA_AXES,
     FittingHeads,
     NearParams,
@@ -45,8 +47,7 @@ from service.suites.values import (
 MAX_RUNS = 1_000_000
 MAX_PARAMS = 1_000_000_000
 
-_MODEL = tuple(name for name in ModelSpec.model_fields if name != "width")
-_OPTIMISER = tuple(name for name in OptimiserSpec.model_fields if name != "batch_size")
+_OPTIMISER = tuple(name for name in OPTIMISER_COLUMNS if name != "batch_size")
 
 Part = TypeVar("Part")
 Resolved = Mapping[str, Any]
@@ -192,7 +193,7 @@ class _Grid:
         """Later layers win: defaults, suite, kind, block, axes, variant."""
         suite = self.suite
         resolved = {name: field.default for name, field in Setting.model_fields.items()}
-        resolved |= {"positions": suite.positions} | suite.settings.named()
+        resolved |= suite.named_settings()
         if kind == "capacity":
             resolved["dropout"] = 0.0  # a regulariser would hide what the weights can hold
         resolved |= block.settings.named() | dict(axes)
@@ -313,7 +314,7 @@ class _Grid:
         return task(prime=prime, operation=operation, **split)
 
     def _model_of(self, place: _Place, width: int) -> ModelSpec:
-        named = {name: place.resolved[name] for name in _MODEL}
+        named = {name: place.resolved[name] for name in MODEL_COLUMNS}
         model = self._part(place, self._model, width=width, **named)
         if model.params(place.prime + 2) > MAX_PARAMS:
             raise self.document.error(
@@ -331,6 +332,8 @@ class _Grid:
             # Of the task at this prime, so that all kinds of its runs use one batch size.
             table = self._table_of(place, shuffled=False)
             batch = max(1, round(table.n_train / batch.steps))
+        if self.suite.batching == "balanced":
+            batch = balanced_batch_size(data.n_train, batch)
         named = {name: place.resolved[name] for name in _OPTIMISER}
         return self._part(place, self._optimiser, batch_size=batch, **named)
 
@@ -369,6 +372,14 @@ class _Grid:
             (field,),
         ]
         return next((path for path in candidates if path in self.document.lines), place.path)
+
+
+def balanced_batch_size(n: int, batch: int) -> int:
+    """The batch size nearest below that gives as many batches, all of nearly equal size.
+
+    B′ = ⌈n/k⌉ with k = ⌈n/B⌉: the last of the k batches has at least B′ − k + 1 examples.
+    """
+    return -(-n // -(-n // batch))
 
 
 def _listed(widths: NearParams | FittingHeads) -> tuple[int, ...]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import json
+import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -13,14 +15,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from service.errors import SuiteError
-from service.spec import KINDS, SPEC_VERSION, Kind, RunSpec
-from service.suites.document import MAX_BYTES, Document, parse
-from service.suites.expansion import Expansion, LeftOut, Member, expand
-from service.suites.schema import Analysis, SuiteFile
-from service.suites.values import readable
+from groktime.service.errors import SuiteError
+from groktime.service.spec import KINDS, SPEC_VERSION, Kind, RunSpec
+from groktime.service.suites.document import MAX_BYTES, Document, parse
+from groktime.service.suites.expansion import Expansion, LeftOut, Member, expand
+from groktime.service.suites.schema import Analysis, SuiteFile
+from groktime.service.suites.values import readable
 
 SHIPPED = Path(__file__).parent
+INDEX = SHIPPED / "index.json"
 RELEASED = "-released"
 MAX_DONORS = 20  # from a suite to the donor of its donor's donor and so on
 
@@ -96,7 +99,7 @@ class Suite:
     def _donor(self, index: int) -> Suite:
         name = self.file.inherits[index].suite
         try:
-            if _is_path(name):
+            if is_path(name):
                 return _load_file(Path(self.document.source).parent / name)
             return _load_shipped(name)
         except SuiteError as problem:
@@ -153,7 +156,7 @@ class Suite:
 
     def stored(self) -> dict[str, Any]:
         """The validated file as the database keeps it."""
-        return self.file.model_dump(mode="json", by_alias=True, exclude_defaults=True) | {
+        return self.file.model_dump(mode="json", by_alias=True, exclude_unset=True) | {
             "positions": self.file.positions,
             "analysis": self.analysis.model_dump(mode="json"),
         }
@@ -161,13 +164,18 @@ class Suite:
     @cached_property
     def digest(self) -> str:
         """sha256 of everything that decides runs and analysis; wording may change freely."""
-        content = self.file.model_dump(mode="json", by_alias=True, exclude={"description"})
-        keys = sorted({member.spec.key for member in self.members()})
+        keys = {member.spec.key for member in self.members()}
         donors: dict[str, list[str]] = {}
         for entry in self.inherited:
             donors[entry.suite] = sorted({*donors.get(entry.suite, ()), *entry_keys(entry)})
-        text = json.dumps([SPEC_VERSION, content, keys, donors], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()
+        return digest_of(self.file, keys, donors)
+
+
+def digest_of(file: SuiteFile, keys: Iterable[str], donors: Mapping[str, Sequence[str]]) -> str:
+    """The hash of a suite's content, its runs' keys and those of each donor, sorted."""
+    content = file.model_dump(mode="json", by_alias=True, exclude={"description", "notes"})
+    text = json.dumps([SPEC_VERSION, content, sorted(keys), donors], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def entry_keys(entry: Inherited) -> list[str]:
@@ -180,10 +188,39 @@ def shipped_suites() -> list[str]:
     return sorted(path.stem for path in SHIPPED.glob("*.yaml"))
 
 
+def suite_index() -> list[dict[str, Any]]:
+    """Name, description and runs by kind of every shipped suite.
+
+    From INDEX, which scripts/suite-index writes, unless a file has changed since: expanding them
+    all takes seconds.
+    """
+    try:
+        written = json.loads(INDEX.read_text("utf-8"))
+        if written["files"] == shipped_digest():
+            return list(written["suites"])
+    except (OSError, ValueError, KeyError):
+        pass
+    return expanded_index()
+
+
+def expanded_index() -> list[dict[str, Any]]:
+    """The same, from the suites themselves."""
+    suites = [load_suite(name) for name in shipped_suites()]
+    return [
+        {"suite": s.name, "description": s.file.description, "runs": s.counts()} for s in suites
+    ]
+
+
+def shipped_digest() -> str:
+    """A hash of all shipped suites' files."""
+    files = [(path.name, path.read_text("utf-8")) for path in sorted(SHIPPED.glob("*.yaml"))]
+    return hashlib.sha256(json.dumps([SPEC_VERSION, files]).encode()).hexdigest()
+
+
 def load_suite(name_or_path: str | Path) -> Suite:
     """Load a shipped suite by name (`central`, `central-released`) or any file by path."""
     text = str(name_or_path)
-    suite = _load_file(Path(text)) if _is_path(text) else _load_shipped(text)
+    suite = _load_file(Path(text)) if is_path(text) else _load_shipped(text)
     chain(suite)
     suite.inherited  # noqa: B018  refuse cells that no donor has
     return suite
@@ -201,7 +238,7 @@ def chain(suite: Suite) -> list[Suite]:
             name = one.file.inherits[index].suite
             if donor.origin in above:
                 raise one.document.error(
-                    at, f"{name!r} closes a circle: a suite cannot inherit from itself"
+                    at, f"{name!r} creates an inheritance cycle: a suite cannot inherit from itself"
                 )
             if len(above) > MAX_DONORS:
                 raise one.document.error(
@@ -214,7 +251,8 @@ def chain(suite: Suite) -> list[Suite]:
     return list(found.values())
 
 
-def _is_path(text: str) -> bool:
+def is_path(text: str) -> bool:
+    """Whether a suite is named by its file."""
     return text.endswith((".yaml", ".yml")) or "/" in text
 
 
@@ -222,8 +260,10 @@ def _is_path(text: str) -> bool:
 def _load_shipped(name: str) -> Suite:
     plain = name.removesuffix(RELEASED)
     if plain not in shipped_suites():
+        near = difflib.get_close_matches(plain, shipped_suites(), 1, 0.6)
+        hint = f"did you mean {near[0]}? " if near else ""
         raise SuiteError(
-            f"suite: {name!r} does not exist; accepted: a path to a .yaml file or one of "
+            f"suite: {name!r} does not exist; {hint}accepted: a path to a .yaml file or one of "
             f"{', '.join(shipped_suites())}, each also with {RELEASED}"
         )
     path = SHIPPED / f"{plain}.yaml"
@@ -249,9 +289,15 @@ def _load_file(path: Path) -> Suite:
         raise SuiteError(
             f"{path}: the file is named as the shipped suite {name}; give it another name"
         )
-    if not name.replace("-", "").replace("_", "").isalnum() or len(name) > 100:
-        raise SuiteError(f"{path}: a suite is named by letters, digits, - and _")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}", name):
+        raise SuiteError(f"{path}: a suite is named by letters A to Z, digits, - and _")
     return _validated(name, parse(text, str(path)))
+
+
+def made_suite(name: str, content: Mapping[str, Any]) -> Suite:
+    """A suite that no file holds, named after what it asks; refused as a file would be."""
+    digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
+    return _validated(f"{name}-{digest}", Document("the question", content, {}))
 
 
 def released(suite: Suite) -> Suite:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from service.spec import Kind
-from service.suites.values import DATA_AXES, Setting, refuse
+from groktime.service.spec import Kind
+from groktime.service.suites.values import DATA_AXES, Setting, refuse
 
 if TYPE_CHECKING:
-    from service.suites.schema import Block, StopRule, SuiteFile
+    from groktime.service.suites.schema import Block, StopRule, SuiteFile
 
 # The fields of a stop rule that each kind of run reads.
 STOPS: dict[Kind, tuple[str, ...]] = {
@@ -41,9 +41,9 @@ def _place(suite: SuiteFile, kind: Kind, index: int) -> tuple[str | int, ...]:
 
 def _axes_that_change_nothing(suite: SuiteFile) -> None:
     for axis in suite.axes:
-        if axis == "labels" and not suite.speed:
+        if axis == "labels" and not (suite.speed or suite.design):
             raise refuse("is swept, but only speed runs read it and there are none", "axes", axis)
-        if axis in DATA_AXES and not (suite.speed or suite.grok):
+        if axis in DATA_AXES and not (suite.speed or suite.grok or suite.design):
             raise refuse("is swept, but capacity runs do not read it", "axes", axis)
 
 
@@ -53,6 +53,8 @@ def _swept_and_set(suite: SuiteFile) -> None:
     for kind, index, block in suite.blocks():
         places.append(((*_place(suite, kind, index), "settings"), block.settings))
     places += [(("variants", name), setting) for name, setting in suite.variants.items()]
+    if suite.operation is not None and "operation" in suite.axes:
+        raise refuse(f"{suite.operation!r} is set, but operation is swept as an axis", "operation")
     for place, setting in places:
         for name in setting.named():
             if name in suite.axes:
@@ -94,7 +96,7 @@ def _variants(suite: SuiteFile) -> None:
         if not takers:
             raise refuse("no block trains this variant", "variants", name)
         base = {key: field.default for key, field in Setting.model_fields.items()}
-        base |= {"positions": suite.positions} | suite.settings.named()
+        base |= suite.named_settings()
         meant = repr(
             [sorted((base | block.settings.named() | variant.named()).items()) for block in takers]
         )
@@ -117,6 +119,8 @@ def _not_of_a_permutation(suite: SuiteFile) -> None:
         if block.primes is not None:
             raise refuse("task permutation is S5 alone and has no primes", *place, "primes")
         _no_operation(block.settings, *place, "settings")
+    if suite.operation is not None:
+        raise refuse("task permutation has none", "operation")
     _no_operation(suite.settings, "settings")
     for name, variant in suite.variants.items():
         _no_operation(variant, "variants", name)

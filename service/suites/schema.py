@@ -9,16 +9,32 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
-from service.spec import KINDS, MAX_EPOCHS, MAX_WIDTH, Kind, Positions
-from service.suites.meaning import refuse_meaningless
-from service.suites.values import (
+from groktime.service.spec import (
+    KINDS,
+    MAX_EPOCHS,
+    MAX_WIDTH,
+    Kind,
+    NamedOperation,
+    Positions,
+    later,
+)
+from groktime.service.suites.meaning import refuse_meaningless
+from groktime.service.suites.values import (
     Axes,
     Numbers,
     Setting,
     Strict,
     Widths,
+    check_widths,
     refuse,
     refuse_none_or_repeated,
 )
@@ -29,23 +45,35 @@ WIDEST_FRACTION = 1e6  # of a window of capacity fractions
 class StopRule(Strict):
     """When runs end; each kind reads the fields that concern it."""
 
-    train: float = Field(default=0.99, gt=0, le=1)
-    val: float = Field(default=0.99, gt=0, le=1)
-    max_epochs: int = Field(default=5000, ge=1, le=MAX_EPOCHS)
-    patience: int = Field(default=100, ge=1, le=MAX_EPOCHS)
-    min_improvement: float = Field(default=1e-4, ge=0, le=1)
+    train: float = Field(
+        default=0.99, gt=0, le=1, description="training accuracy that ends speed and grok runs"
+    )
+    val: float = Field(
+        default=0.99, gt=0, le=1, description="validation accuracy that ends grok runs"
+    )
+    max_epochs: int = Field(
+        default=5000, ge=1, le=MAX_EPOCHS, description="cap: runs are censored here"
+    )
+    patience: int = Field(
+        default=100, ge=1, le=MAX_EPOCHS, description="epochs without improvement (capacity runs)"
+    )
+    min_improvement: float = Field(
+        default=1e-4, ge=0, le=1, description="of the training loss (capacity runs)"
+    )
 
 
 class Block(Strict):
     """One kind of run: its widths, and what differs from the suite."""
 
-    widths: Widths
-    primes: Numbers | None = None
-    seeds: Numbers | None = None
-    settings: Setting = Setting()
-    axes: Axes = Field(default_factory=dict)
-    variants: tuple[str, ...] | None = None
-    stop: StopRule = StopRule()
+    widths: Widths = Field(
+        description="even widths: a list, spans, `{near_params: […]}` or `{fitting_heads: […]}`"
+    )
+    primes: Numbers | None = Field(None, description="other primes than the suite's")
+    seeds: Numbers | None = Field(None, description="other seeds than the suite's")
+    settings: Setting = Field(Setting(), description="settings of this block alone")
+    axes: Axes = Field(default_factory=dict, description="other values of the suite's axes")
+    variants: tuple[str, ...] | None = Field(None, description="only these of the suite's variants")
+    stop: StopRule = Field(StopRule(), description="what differs from the suite's stop rule")
 
     @field_validator("variants", mode="before")
     @classmethod
@@ -64,7 +92,47 @@ class Block(Strict):
 class CapacityBlock(Block):
     """Capacity runs also sweep the number of random-label examples."""
 
-    examples: Numbers
+    examples: Numbers = Field(description="sizes of the random-label sets")
+
+
+class Design(Strict):
+    """How widths are chosen where they are not listed: as the suite trains, to a precision."""
+
+    kind: Literal["locate"] = Field("locate", description="the only design beside listed widths")
+    place: tuple[Literal["crossing", "onset"], ...] = Field(
+        ("crossing", "onset"), description="what is to be placed in every cell"
+    )
+    precision: float = Field(
+        0.03, gt=0, le=1, description="standard deviation of each point that ends a cell, dex"
+    )
+    widths: Numbers = Field(tuple(range(16, 258, 2)), description="even widths that may be trained")
+    max_runs: int = Field(60, ge=4, le=10_000, description="most runs of one cell")
+
+    @field_validator("place", mode="before")
+    @classmethod
+    def _tuple(cls, value: Any) -> Any:
+        return tuple(value) if isinstance(value, list) else value
+
+    @field_validator("place")
+    @classmethod
+    def _each_once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        refuse_none_or_repeated(value)
+        return value
+
+    @field_validator("widths")
+    @classmethod
+    def _even(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        check_widths(value)
+        return tuple(sorted(value))
+
+
+def _design(value: Any) -> Any:
+    """`design: locate` is a design with its defaults, `design: grid` says what is the default."""
+    if isinstance(value, str):
+        if value not in ("locate", "grid"):
+            raise refuse(f"{value!r} is not accepted; accepted: locate, grid or a mapping")
+        return {} if value == "locate" else None
+    return value
 
 
 def _blocks(value: Any) -> Any:
@@ -79,10 +147,10 @@ def _blocks(value: Any) -> Any:
 class Inheritance(Strict):
     """Cells of another suite that this one's analyses count as their own."""
 
-    suite: str
-    primes: Numbers | None = None
-    settings: Setting = Setting()
-    kinds: tuple[Kind, ...] = KINDS
+    suite: str = Field(description="a shipped suite, or a path relative to this file")
+    primes: Numbers | None = Field(None, description="only these primes")
+    settings: Setting = Field(Setting(), description="only cells with these settings")
+    kinds: tuple[Kind, ...] = Field(KINDS, description="only these kinds of run")
 
     @field_validator("kinds", mode="before")
     @classmethod
@@ -99,22 +167,41 @@ class Inheritance(Strict):
 class Thresholds(Strict):
     """Accuracies whose first epochs are the clocks of the paper."""
 
-    t_mem: float = Field(default=0.99, gt=0, le=1)
-    t_gen: float = Field(default=0.99, gt=0, le=1)
-    e_train: float = Field(default=0.99, gt=0, le=1)
-    e_val: float = Field(default=0.98, gt=0, le=1)
+    t_mem: float = Field(default=0.99, gt=0, le=1, description="training, speed runs")
+    t_gen: float = Field(default=0.99, gt=0, le=1, description="validation, grok runs")
+    e_train: float = Field(default=0.99, gt=0, le=1, description="training, for the delay")
+    e_val: float = Field(default=0.98, gt=0, le=1, description="validation, for the delay")
 
 
 class Analysis(Strict):
     """How the suite means to be analysed; frozen with it, so that it is decided beforehand."""
 
-    thresholds: Thresholds = Thresholds()
-    max_width: int | None = Field(default=None, ge=2, le=MAX_WIDTH)
-    axes: tuple[str, ...] | None = None
-    baselines: tuple[Literal["log_p", "log_k_mem"], ...] = ("log_p", "log_k_mem")
-    clock: Literal["online", "eval"] = "online"
-    method: Literal["robust", "paper"] = "robust"
-    fraction_window: tuple[float, float] = (0.0, 0.25)
+    thresholds: Thresholds = Field(Thresholds(), description="accuracies of the four clocks")
+    max_width: int | None = Field(
+        default=None, ge=2, le=MAX_WIDTH, description="wider networks are left out of analyses"
+    )
+    axes: tuple[str, ...] | None = Field(None, description="swept axes that are tested")
+    baselines: tuple[Literal["log_p", "log_k_mem"], ...] = Field(
+        ("log_p", "log_k_mem"), description="what the crossing must predict better than"
+    )
+    clock: Literal["online", "eval"] = Field("online", description="clock of training")
+    method: Literal["robust", "paper"] = Field("robust", description="convention")
+    fraction_window: tuple[float, float] = Field(
+        (0.0, 0.25), description="capacity fractions the T_mem law is fitted on"
+    )
+    min_delay: float | None = Field(
+        default=None, ge=1, description="epochs from which a run counts as delayed; default 1"
+    )
+    min_delay_share: float | None = Field(
+        default=None, ge=0, description="and the share of E_train; default 0"
+    )
+
+    @model_serializer(mode="wrap")
+    def _without_later_fields(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Fields added later are left out where they are not given: digests stay as they were."""
+        written: dict[str, Any] = serialise(self)
+        later = ("min_delay", "min_delay_share")
+        return {k: v for k, v in written.items() if k not in later or v is not None}
 
     @field_validator("axes", "baselines", "fraction_window", mode="before")
     @classmethod
@@ -143,21 +230,52 @@ class Analysis(Strict):
 class SuiteFile(Strict):
     """A whole suite file."""
 
-    description: str = Field(min_length=1, max_length=2000)
-    task: Literal["modular", "permutation"] = "modular"
-    positions: Positions = "rope"
-    primes: Numbers | None = None
-    seeds: Numbers
-    settings: Setting = Setting()
-    axes: Axes = Field(default_factory=dict)
-    variants: dict[str, Setting] = Field(default_factory=dict)
-    stop: StopRule = StopRule()
-    order: Literal["longest_first", "seeds_first"] = "longest_first"
-    speed: Annotated[tuple[Block, ...], BeforeValidator(_blocks)] = ()
-    grok: Annotated[tuple[Block, ...], BeforeValidator(_blocks)] = ()
-    capacity: Annotated[tuple[CapacityBlock, ...], BeforeValidator(_blocks)] = ()
-    inherits: tuple[Inheritance, ...] = ()
-    analysis: Analysis = Analysis()
+    description: str = Field(
+        min_length=1, max_length=2000, description="What the suite asks, in one line for lists."
+    )
+    notes: str = later("", max_length=10_000, description="Details, shown by `suite show`.")
+    task: Literal["modular", "permutation"] = Field(
+        "modular", description="modular arithmetic, or composition in S5 (no primes)"
+    )
+    operation: NamedOperation | None = later(
+        None, description="+ - * / or addition, subtraction, multiplication, division; default /"
+    )
+    positions: Positions = Field(
+        "rope", description="of every network; NAME-released is the same suite with `none`"
+    )
+    primes: Numbers | None = Field(None, description="a list, or `{from: 97, to: 97}`")
+    seeds: Numbers = Field(description="a list, or `{from: 42, to: 46}`")
+    settings: Setting = Field(Setting(), description="settings of all runs")
+    axes: Axes = Field(
+        default_factory=dict, description="settings to sweep: each with a list of values"
+    )
+    variants: dict[str, Setting] = Field(
+        default_factory=dict, description="named bundles of settings to sweep"
+    )
+    batching: Literal["remainder", "balanced"] = later(
+        "remainder",
+        description="what is left goes into a small last batch, or all batches are nearly equal",
+    )
+    stop: StopRule = Field(StopRule(), description="when runs end")
+    order: Literal["longest_first", "seeds_first"] = Field(
+        "longest_first", description="which runs are trained first"
+    )
+    speed: Annotated[tuple[Block, ...], BeforeValidator(_blocks)] = Field(
+        (), description="random labels, for T_mem: a block or a list of blocks"
+    )
+    grok: Annotated[tuple[Block, ...], BeforeValidator(_blocks)] = Field(
+        (), description="the task itself, for T_gen and the delay: a block or a list of blocks"
+    )
+    capacity: Annotated[tuple[CapacityBlock, ...], BeforeValidator(_blocks)] = Field(
+        (), description="random labels of many sizes, for C_model"
+    )
+    design: Annotated[Design | None, BeforeValidator(_design)] = later(
+        None, description="`locate` chooses widths and seeds as it goes, instead of speed and grok"
+    )
+    inherits: tuple[Inheritance, ...] = Field(
+        (), description="cells of other suites that analyses count as this one's"
+    )
+    analysis: Analysis = Field(Analysis(), description="how the suite means to be analysed")
 
     @field_validator("inherits", mode="before")
     @classmethod
@@ -181,8 +299,15 @@ class SuiteFile(Strict):
 
     @model_validator(mode="after")
     def _hangs_together(self) -> Self:
-        if not (self.speed or self.grok or self.capacity):
-            raise refuse("has no runs; give at least one of speed, grok, capacity")
+        if not (self.speed or self.grok or self.capacity or self.design):
+            raise refuse("has no runs; give at least one of speed, grok, capacity, design")
+        if self.design and (self.speed or self.grok or self.capacity):
+            raise refuse(
+                "chooses speed and grok runs itself; leave these out and inherit capacity runs",
+                "design",
+            )
+        if self.operation is not None and "operation" in self.settings.model_fields_set:
+            raise refuse("is given twice: here and in settings", "operation")
         if "positions" in self.settings.model_fields_set:
             raise refuse(
                 "is a field of the suite itself, not of its settings", "settings", "positions"
@@ -243,14 +368,25 @@ class SuiteFile(Strict):
                             name,
                         )
 
+    def named_settings(self) -> dict[str, Any]:
+        """What the suite sets for all its runs, the fields at the top of the file included."""
+        top: dict[str, Any] = {"positions": self.positions}
+        if self.operation is not None:
+            top["operation"] = self.operation
+        return top | self.settings.named()
+
     def blocks(self) -> list[tuple[Kind, int, Block]]:
-        """All blocks with their kind and place."""
+        """All blocks with their kind and place; those of a design hold what it may choose."""
         kinds: tuple[Kind, ...] = ("speed", "grok", "capacity")
-        return [
+        listed = [
             (kind, index, block)
             for kind in kinds
             for index, block in enumerate(getattr(self, kind))
         ]
+        if self.design is None:
+            return listed
+        chosen = Block(widths=self.design.widths)
+        return [("speed", 0, chosen), ("grok", 0, chosen), *listed]
 
 
 def merged_stop(suite: StopRule, block: StopRule) -> StopRule:

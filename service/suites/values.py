@@ -4,12 +4,32 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    create_model,
+    model_serializer,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
-from service.spec import MAX_WIDTH, Operation, Positions, Split
+from groktime.service.spec import (
+    MAX_WIDTH,
+    MODEL_COLUMNS,
+    OPTIMISER_COLUMNS,
+    ModelSpec,
+    ModularData,
+    NamedOperation,
+    OptimiserSpec,
+    added_later,
+    later,
+)
 
 MAX_VALUES = 10_000  # entries of one list of numbers
 
@@ -43,6 +63,15 @@ class Strict(BaseModel):
                 hint = f"did you mean {near[0]}? " if near else ""
                 raise refuse(f"unknown key; {hint}accepted: {', '.join(accepted)}", key)
         return value
+
+    @model_serializer(mode="wrap")
+    def _without_neutral(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Fields added later are left out at their neutral value: old suites keep their hash."""
+        content: dict[str, Any] = dump(self)
+        for name, field in type(self).model_fields.items():
+            if added_later(field) and getattr(self, name) == field.default:
+                content.pop(field.alias or name, None)
+        return content
 
 
 class Span(Strict):
@@ -130,14 +159,15 @@ def _widths(value: Any) -> Any:
         return near
     if isinstance(value, Mapping) and "fitting_heads" in value:
         chosen = FittingHeads.model_validate(value)
-        _check_widths(chosen.fitting_heads, "fitting_heads")
+        check_widths(chosen.fitting_heads, "fitting_heads")
         return chosen
     numbers = _numbers(value)
-    _check_widths(numbers)
+    check_widths(numbers)
     return numbers
 
 
-def _check_widths(widths: tuple[int, ...], *at: str) -> None:
+def check_widths(widths: tuple[int, ...], *at: str) -> None:
+    """Widths are even and within bounds."""
     for index, width in enumerate(widths):
         if width % 2:
             raise refuse(f"{width} is odd; widths are even", *at, index)
@@ -165,29 +195,51 @@ def _batch_size(value: Any) -> Any:
 BatchSize = Annotated[int | Literal["full"] | StepsPerEpoch, BeforeValidator(_batch_size)]
 
 
-class Setting(Strict):
-    """Values of a run's columns; what is not named keeps the default of service/spec.py."""
+def _columns(part: type[BaseModel], *names: str) -> dict[str, Any]:
+    """Type and default of a spec's fields; their limits are checked where the run is built."""
+    fields = {name: part.model_fields[name] for name in names}
+    return {
+        name: (
+            field.annotation,
+            (later if added_later(field) else Field)(field.default, description=field.description),
+        )
+        for name, field in fields.items()
+    }
 
-    operation: Operation = "/"
-    train_fraction: float = 0.5
-    split: Split = "random"
-    labels: Literal["random", "shuffled"] = "random"
-    architecture: Literal["transformer", "mlp"] = "transformer"
-    depth: int = 2
-    heads: int = 1
-    positions: Positions = "rope"
-    norm: Literal["rms", "layer"] = "rms"
-    ffn: Literal["gated", "plain"] = "gated"
-    released_head_projection: bool = False
-    dropout: float = 0.2
-    init_scale: float = 1.0
-    lr: float = 1e-3
-    beta1: float = 0.9
-    beta2: float = 0.98
-    eps: float = 1e-8
-    weight_decay: float = 1.0
-    batch_size: BatchSize = 512
-    eval_train: bool = True
+
+if TYPE_CHECKING:
+    _Columns = Strict
+else:
+    # Every hyperparameter of service/spec.py is a setting, by its name there.
+    _Columns = create_model(
+        "Columns",
+        __base__=Strict,
+        operation=(
+            NamedOperation,
+            Field("/", description="+ - * / or addition, subtraction, multiplication, division"),
+        ),
+        **_columns(ModularData, "train_fraction", "split"),
+        labels=(
+            Literal["random", "shuffled"],
+            Field("random", description="of speed runs: random inputs, or the task's, permuted"),
+        ),
+        **_columns(ModelSpec, *MODEL_COLUMNS),
+        **_columns(OptimiserSpec, *OPTIMISER_COLUMNS)
+        | {
+            "batch_size": (
+                BatchSize,
+                Field(512, description="examples a step, `full`, or `{steps: 12.4}` an epoch"),
+            )
+        },
+        eval_train=(
+            bool,
+            Field(True, description="also record the eval clock of training (a pass more)"),
+        ),
+    )
+
+
+class Setting(_Columns):
+    """Values of a run's columns; what is not named keeps the default of service/spec.py."""
 
     def named(self) -> dict[str, Any]:
         """The fields that were written, typed."""

@@ -1,4 +1,4 @@
-"""The Ray cluster a sweep runs on: joined when there is one, else started on this machine."""
+"""The Ray cluster a sweep runs on: joined or started, and what it offers to the sweep."""
 
 from __future__ import annotations
 
@@ -7,22 +7,32 @@ import os
 import secrets
 import socket
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 
-from db.engine import is_local, shown
-from service.errors import SweepError
+from groktime.db.engine import is_local, shown
+from groktime.service.errors import ConfigurationError, SweepError
+from groktime.service.settings import Settings
+from groktime.service.spec import RunSpec
+from groktime.service.sweep.selection import SweepOptions
+from groktime.workers.devices import model_bytes
 
 log = logging.getLogger(__name__)
 
 REACH_SECONDS = 10.0  # for a cluster's head to answer at all
 STARTS = 3  # tries to start a cluster on this machine
 QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+BUNDLES_PER_GPU = 4  # where nobody says how many
+CPU_STACK_BYTES = 1 << 30  # on a CPU a bundle's length bounds a stack long before memory does
 OBJECT_STORE_BYTES = 100 * 1024 * 1024  # bundles are a few numbers; results go to Postgres
+NVIDIA = Path("/proc/driver/nvidia/gpus")  # a folder for each GPU that the driver knows
+
+StackLimit = Callable[[RunSpec], int]  # most models of a run's shape in one stack
 
 # Before Ray is imported. Loggers that Tune adds by itself keep some 300 KB a trial in the driver.
 ENVIRONMENT = {
@@ -155,11 +165,13 @@ def settle_authentication(*, local: bool) -> None:
         os.environ["RAY_AUTH_MODE"] = "disabled"
 
 
-def check_gpu_share(asked: float, device: str) -> None:
+def check_gpu_share(asked: float | None, device: str) -> None:
     """Refuse a share of GPUs that no cluster could give, and workers without one.
 
     Ray hides every GPU from a worker whose bundle was given none.
     """
+    if asked is None:
+        return
     if device.startswith("cuda") and not asked:
         raise SweepError(
             f"GROKTIME_DEVICE = {device!r} needs --gpus-per-bundle, a share of a GPU such as 0.25"
@@ -170,15 +182,24 @@ def check_gpu_share(asked: float, device: str) -> None:
         raise SweepError(f"--gpus-per-bundle = {asked}: above one only whole GPUs can be given")
 
 
-def check_gpus(asked: float, device: str, resources: Mapping[str, float]) -> None:
-    """Refuse GPUs that the cluster does not have, naming what it has."""
+def gpu_share(asked: float | None, device: str, resources: Mapping[str, float]) -> float:
+    """GPUs of one bundle: as asked, or chosen where nothing was; refuses GPUs that are not there.
+
+    Chosen are all GPUs that the cluster has, unless the device is another one. A bundle's kernels
+    are small, so up to four bundles share a GPU, but no more than there are CPUs beside it.
+    """
     check_gpu_share(asked, device)
-    there = resources.get("GPU", 0.0)
+    there, cpus = resources.get("GPU", 0.0), resources.get("CPU", 0.0)
+    has = f"the cluster has {there:g} GPUs and {cpus:g} CPUs"
+    if asked is None:
+        if device.startswith("cuda") and not there:
+            raise SweepError(f"device = {device!r}, but {has}")
+        if not there or not (device == "auto" or device.startswith("cuda")):
+            return 0.0
+        return 1 / min(BUNDLES_PER_GPU, max(1, int(cpus / there)))
     if asked > there:
-        raise SweepError(
-            f"--gpus-per-bundle = {asked:g}, but the cluster has {there:g} GPUs and "
-            f"{resources.get('CPU', 0.0):g} CPUs"
-        )
+        raise SweepError(f"--gpus-per-bundle = {asked:g}, but {has}")
+    return asked
 
 
 def check_database_reaches(url: str, nodes: Sequence[Mapping[str, Any]]) -> None:
@@ -189,3 +210,121 @@ def check_database_reaches(url: str, nodes: Sequence[Mapping[str, Any]]) -> None
             f"the cluster has {len(hosts)} machines, but the database {shown(url)} can be reached "
             "from this one only: set GROKTIME_DATABASE_URL to a server all of them reach"
         )
+
+
+def bundle_device(configured: str, gpus: float) -> str:
+    """The device bundles train on: `auto` is a GPU where each is given one."""
+    if configured != "auto":
+        return configured
+    return "cuda" if gpus > 0 else "cpu"
+
+
+def stack_limit(device: str, gpus: float) -> StackLimit:
+    """The bound for stacks on this device; for a GPU, what a worker that has it answers."""
+    if device == "cpu":
+        return lambda spec: CPU_STACK_BYTES // model_bytes(spec, "cpu")
+    there = free_stack_bytes(device, gpus)
+    return lambda spec: there // model_bytes(spec, device.partition(":")[0])
+
+
+def free_stack_bytes(device: str, gpus: float) -> int:
+    """Bytes that one stack may take on the device, by a worker with a bundle's resources."""
+    import ray
+
+    def answer(device: str, share: float) -> int:
+        from groktime.workers.devices import stack_bytes
+
+        return stack_bytes(device, share)
+
+    share = min(1.0, gpus) if gpus else 1.0
+    try:
+        found: int = ray.get(ray.remote(num_cpus=1, num_gpus=gpus)(answer).remote(device, share))
+    except ray.exceptions.RayTaskError as failed:
+        if isinstance(failed.cause, ConfigurationError):
+            raise SweepError(str(failed.cause)) from failed
+        raise
+    return found
+
+
+@dataclass(frozen=True)
+class ClusterCapacity:
+    """Bundles trained at once, their device, how many models one of its stacks holds, the GPUs of
+    a bundle, and a sentence for people."""
+
+    slots: int
+    device: str
+    stack_limit: StackLimit
+    gpus: float = 0.0
+    description: str = ""
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.device != "cpu"
+
+
+@contextmanager
+def joined_cluster(
+    options: SweepOptions, settings: Settings, address: str | None
+) -> Iterator[ClusterCapacity]:
+    """Connect to the cluster, or start one here, and find out what it offers to this sweep."""
+    with cluster(address, options.workers):
+        resources, _ = members()
+        yield cluster_capacity(options, settings.device, resources)
+
+
+def cluster_capacity(
+    options: SweepOptions, configured: str, resources: Mapping[str, float]
+) -> ClusterCapacity:
+    """What the connected cluster offers.
+
+    GPUs that nobody asked for and that its workers cannot use (a torch without CUDA, an old
+    driver) leave the sweep on CPUs, and the sentence says why.
+    """
+    asked = options.gpus_per_bundle
+    gpus = gpu_share(asked, configured, resources)
+    device = bundle_device(configured, gpus)
+    unused = ""
+    try:
+        limit = stack_limit(device, gpus)
+    except SweepError as problem:
+        if asked is not None or configured != "auto":
+            raise
+        unused = f"; its GPUs are not used: {problem}"
+        gpus, device = 0.0, "cpu"
+        limit = stack_limit(device, gpus)
+    slots = bundles_at_once(gpus, options.workers, resources)
+    if gpus:
+        there = resources["GPU"]
+        where = f"{device}: {slots} bundles at once on {there:g} GPU{'s' * (there != 1)}"
+        return ClusterCapacity(slots, device, limit, gpus, f"{where}, {gpus:g} of a GPU each")
+    where = f"{device}: {slots} bundle{'s' * (slots != 1)} at once"
+    return ClusterCapacity(slots, device, limit, gpus, where + unused)
+
+
+def bundles_at_once(gpus: float, most: int | None, resources: Mapping[str, float]) -> int:
+    """How many bundles fit on the cluster: one CPU each, and their share of a GPU."""
+    cpus = max(1, int(resources.get("CPU", 1)))
+    slots = min(cpus, max(1, int(resources.get("GPU", 0.0) / gpus))) if gpus else cpus
+    return min(slots, most or slots)
+
+
+def recounted(capacity: ClusterCapacity, options: SweepOptions) -> ClusterCapacity:
+    """The same capacity with as many bundles at once as fit now: nodes come and go."""
+    resources, _ = members()
+    return replace(capacity, slots=bundles_at_once(capacity.gpus, options.workers, resources))
+
+
+@contextmanager
+def expected_capacity(
+    options: SweepOptions, settings: Settings, address: str | None
+) -> Iterator[ClusterCapacity]:
+    """The capacity for a sweep that is only planned: CPUs of this machine are known without Ray."""
+    device = bundle_device(settings.device, options.gpus_per_bundle or 0.0)
+    gpus_here = settings.device == "auto" and options.gpus_per_bundle is None and NVIDIA.is_dir()
+    if address is None and device == "cpu" and not options.gpus_per_bundle and not gpus_here:
+        yield ClusterCapacity(
+            options.workers or os.cpu_count() or 1, device, stack_limit(device, 0.0)
+        )
+        return
+    with joined_cluster(options, settings, address) as capacity:
+        yield capacity

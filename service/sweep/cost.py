@@ -7,10 +7,13 @@ from small runs of the central model and give way to what finished runs really t
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable
+import time
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
-from service.spec import TOKENS, RunSpec
+from groktime.service.spec import TOKENS, RunSpec
+from groktime.workers.engines import choose_engine, make_stack
 
 BITS_PER_PARAMETER = 2.16  # the paper's C_model, for the capacity fraction of a rule of thumb
 REFERENCE_STEPS = 12.4  # optimiser steps an epoch at p=113, where the rules of thumb were read
@@ -122,3 +125,87 @@ class CostModel:
 
     def _nominal(self, spec: RunSpec) -> float:
         return flops_per_epoch(spec) * expected_epochs(spec) / self.rate
+
+
+MEASURE_SECONDS = 0.5
+FEWEST_EPOCHS = 8
+LARGEST_EPOCH = 5e9  # FLOPs; a longer epoch would not be a moment
+
+
+@dataclass(frozen=True)
+class SuiteCost:
+    """What runs cost in all; hours are of one core."""
+
+    runs: int
+    model_epochs: float
+    flops: float
+    rate: float
+    engine: str
+    recorded: int = 0  # runs whose epochs are known, not estimated
+
+    @property
+    def core_hours(self) -> float:
+        return self.flops / self.rate / 3600
+
+
+def suite_cost(runs: Sequence[RunSpec], recorded: Mapping[str, int] | None = None) -> SuiteCost:
+    """Estimated cost at this machine's rate.
+
+    `recorded` are the epochs that finished runs took, by key. They count for themselves, and what
+    they took against the rule of thumb corrects the others of their kind and width.
+    """
+    recorded = recorded or {}
+    corrections: dict[Hashable, _Mean] = {}
+    for run in runs:
+        if run.key in recorded:
+            ratio = math.log(recorded[run.key] / expected_epochs(run))
+            corrections.setdefault((run.kind, run.model.width), _Mean()).add(ratio)
+            corrections.setdefault(run.kind, _Mean()).add(ratio)
+
+    def epochs_of(run: RunSpec) -> float:
+        if run.key in recorded:
+            return float(recorded[run.key])
+        overall = corrections.get(run.kind, _NOTHING)
+        own = corrections.get((run.kind, run.model.width), overall)
+        return min(expected_epochs(run) * math.exp(own.value), float(run.stop.max_epochs))
+
+    epochs = [epochs_of(run) for run in runs]
+    flops = sum(flops_per_epoch(run) * count for run, count in zip(runs, epochs, strict=True))
+    rate, engine = machine_rate(runs)
+    known = sum(run.key in recorded for run in runs)
+    return SuiteCost(len(runs), sum(epochs), flops, rate, engine, known)
+
+
+def machine_rate(runs: Sequence[RunSpec]) -> tuple[float, str]:
+    """Nominal FLOP/s of one core at the run in the middle of this work, and its engine."""
+    costs = sorted(
+        ((flops_per_epoch(run), expected_epochs(run), run) for run in runs), key=lambda c: c[0]
+    )
+    flops = sum(per_epoch * epochs for per_epoch, epochs, _ in costs)
+    middle, seen = costs[0][2], 0.0
+    for per_epoch, epochs, run in costs:
+        if per_epoch > LARGEST_EPOCH:
+            break
+        middle = run
+        seen += per_epoch * epochs
+        if seen >= flops / 2:
+            break
+    return measured_rate(middle)
+
+
+@lru_cache(maxsize=16)
+def measured_rate(spec: RunSpec) -> tuple[float, str]:
+    """Nominal FLOP/s of training this run here on one core, and the engine that did it."""
+    stack = make_stack([spec], device="cpu")
+    stack.advance(1)  # the first epoch of a process is not typical
+    times: list[float] = []
+    begin = time.perf_counter()
+    while time.perf_counter() - begin < MEASURE_SECONDS or len(times) < FEWEST_EPOCHS:
+        before = time.perf_counter()
+        stack.advance(1)
+        times.append(time.perf_counter() - before)
+    # What others do on the machine lengthens epochs: the undisturbed ones are alike.
+    times.sort()
+    undisturbed = times[: max(1, len(times) // 4)]
+    seconds = sum(undisturbed) / len(undisturbed)
+    return flops_per_epoch(spec) / seconds, choose_engine(spec, "auto", "cpu")

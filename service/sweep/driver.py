@@ -8,25 +8,48 @@ from __future__ import annotations
 
 import logging
 import secrets
+import signal
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
 
-from db.abandoning import abandon, give_up
-from db.claims import expire
-from db.lasting import first_line, lasting, may_pass
-from service.errors import SweepError
-from service.settings import Settings
-from service.sweep.job import Job, SweepOptions, SweepReport
-from service.sweep.means import Means
-from service.sweep.plan import Bundle, Pending, halves, plan
-from service.sweep.progress import SweepProgress
-from service.sweep.selection import learnt_cost, stored_runs
-from service.sweep.tidying import tidy
-from service.sweep.tuner import Outcomes, Resources, most_bundles, tune_bundles
-from workers.trainable import WorkerOrders
+from groktime.db.claims import expire, fail_runs, revoke_leases
+from groktime.db.retry import first_line, is_transient, retrying
+from groktime.service.errors import SweepError
+from groktime.service.settings import Settings
+from groktime.service.suites import Suite
+from groktime.service.sweep.cluster import (
+    ClusterCapacity,
+    check_database_reaches,
+    cluster_address,
+    joined_cluster,
+    members,
+    recounted,
+)
+from groktime.service.sweep.plan import Bundle, Pending, bundles_per_tuner, halves, plan
+from groktime.service.sweep.progress import SweepProgress
+from groktime.service.sweep.selection import (
+    PreparedSweep,
+    SweepOptions,
+    SweepReport,
+    delete_finished_checkpoints,
+    learnt_cost,
+    prepare,
+    stored_runs,
+)
+from groktime.service.words import count
+
+if TYPE_CHECKING:
+    from groktime.service.sweep.tuner import Outcomes
+
+# Ray reads how clusters are authenticated when it is imported, so this module imports what needs
+# it (the tuner, the trainable) only where a cluster has been joined.
 
 log = logging.getLogger(__name__)
 
@@ -51,36 +74,44 @@ class Sweep:
 
     def __init__(
         self,
-        job: Job,
+        prepared: PreparedSweep,
         engine: Engine,
         settings: Settings,
         database_url: str,
         options: SweepOptions,
-        means: Means,
+        capacity: ClusterCapacity,
     ) -> None:
-        self.job, self.engine, self.settings, self.options = job, engine, settings, options
+        self.prepared, self.engine, self.settings, self.options = (
+            prepared,
+            engine,
+            settings,
+            options,
+        )
         self.name = f"sweep-{secrets.token_hex(4)}"
-        self.means = means
+        self.capacity = capacity
         self.report = SweepReport()
-        self._orders = WorkerOrders.of(settings, database_url, means.device)
+        from groktime.workers.trainable import WorkerConfig
+
+        self._orders = WorkerConfig.of(settings, database_url, capacity.device)
 
     def run(self, progress: SweepProgress) -> SweepReport:
         """Train until every selected run is closed or in the hands of another sweep."""
         split: list[Bundle] = []
         fruitless = 0
-        before = lasting(self._moved)
+        before = retrying(self._moved)
         try:
             while fruitless < FRUITLESS_ROUNDS:
-                lasting(lambda: expire(self.engine))
+                retrying(lambda: expire(self.engine))
+                self.capacity = recounted(self.capacity, self.options)
                 bundles = [*split, *self._plan(split)]
                 if not bundles:
                     if self._others_have_ended(progress):
                         continue
                     return self._finish()
-                most = most_bundles(self.means.slots)
+                most = bundles_per_tuner(self.capacity.slots)
                 now, split = bundles[:most], split[most:]
                 outcomes = self._train(now)
-                after = lasting(self._moved)
+                after = retrying(self._moved)
                 if after == before and len(outcomes.crashed) == len(now) >= SYSTEMIC_BUNDLES:
                     reason = next(iter(outcomes.crashed.values()))
                     raise SweepError(f"all {len(now)} bundles crashed at once: {reason}")
@@ -90,52 +121,55 @@ class Sweep:
         finally:
             self._leave()
         raise SweepError(
-            f"no run of {self.job.suite.name} went on in {fruitless} rounds; see the workers' logs"
+            f"no run of {self.prepared.suite.name} went on in {fruitless} rounds; "
+            "see the workers' logs"
         )
 
     def _leave(self) -> None:
         """Give leases back; while the database is away they end by themselves."""
         try:
-            abandon(self.engine, self.name)
+            revoke_leases(self.engine, self.name)
         except DBAPIError as error:
-            if not may_pass(error.orig):
+            if not is_transient(error.orig):
                 raise
             log.warning("leases are not given back: %s", first_line(error.orig))
 
     def _plan(self, split: Sequence[Bundle]) -> list[Bundle]:
         apart = {run.id for bundle in split for run in bundle.runs}
-        ids = [run_id for run_id in self.job.runs if run_id not in apart]
-        specs = [self.job.runs[run_id].spec for run_id in ids]
-        suite_id = self.job.registered.suite_id
-        chosen = lasting(lambda: stored_runs(self.engine, suite_id, specs))
+        ids = [run_id for run_id in self.prepared.runs if run_id not in apart]
+        specs = [self.prepared.runs[run_id].spec for run_id in ids]
+        suite_id = self.prepared.registered.suite_id
+        chosen = retrying(lambda: stored_runs(self.engine, suite_id, specs))
         pending = [
             Pending(run.id, run.spec)
             for run in chosen.values()
-            if run.state in ("pending", "stale")
+            if run.state in ("pending", "stale", "set_aside")
         ]
         if not pending:
             return []
         return plan(
             pending,
             learnt_cost(chosen),
-            workers=self.means.slots,
-            order=self.job.suite.file.order,
-            room=self.means.room,
-            on_gpu=self.means.on_gpu,
+            workers=self.capacity.slots,
+            order=self.prepared.suite.file.order,
+            stack_limit=self.capacity.stack_limit,
+            on_gpu=self.capacity.on_gpu,
         )
 
     def _train(self, bundles: Sequence[Bundle]) -> Outcomes:
         """One Tuner; a refusal that concerns all bundles ends the sweep."""
+        from groktime.service.sweep.tuner import Resources, tune_bundles
+
         outcomes = tune_bundles(
             bundles,
             self._orders,
             f"{self.name}-{self.report.bundles}",
-            Resources(self.options.gpus_per_bundle, self.options.workers),
+            Resources(self.capacity.gpus, self.options.workers),
         )
         self.report.bundles += len(bundles)
         self.report.retried += outcomes.retried
         self.report.training_seconds += outcomes.training_seconds
-        lasting(lambda: abandon(self.engine, self.name))
+        retrying(lambda: revoke_leases(self.engine, self.name))
         if outcomes.refused:
             raise SweepError("; ".join(sorted(outcomes.refused)))
         return outcomes
@@ -154,17 +188,17 @@ class Sweep:
                 smaller += halves(bundle)
                 continue
             (run,) = bundle.runs
-            self._give_up(run.id, f"crashed: {reason}")
+            self._fail(run.id, f"crashed: {reason}")
             progress.say(f"run {run.id} crashes its worker: {reason}")
         return smaller
 
-    def _give_up(self, run_id: int, reason: str) -> None:
-        lasting(lambda: give_up(self.engine, [run_id], reason))
+    def _fail(self, run_id: int, reason: str) -> None:
+        retrying(lambda: fail_runs(self.engine, [run_id], reason))
 
     def _still_open(self, bundle: Bundle) -> Bundle | None:
         """The bundle without the runs that ended before the crash."""
         ids = [run.id for run in bundle.runs]
-        return bundle.without(lasting(lambda: self._closed(ids)))
+        return bundle.without(retrying(lambda: self._closed(ids)))
 
     def _closed(self, ids: list[int]) -> set[int]:
         with self.engine.connect() as connection:
@@ -175,7 +209,7 @@ class Sweep:
 
         A lease that is renewed belongs to a living worker: its runs are left to it.
         """
-        held = lasting(self._leases)
+        held = retrying(self._leases)
         if not held:
             return False
         left = max(left for left, _ in held.values())
@@ -183,34 +217,124 @@ class Sweep:
         deadline = time.monotonic() + left + 1.0
         while time.monotonic() < deadline:
             time.sleep(0.5)
-            now = lasting(self._leases)
-            if any(
-                run_id in now and now[run_id][1] != until for run_id, (_, until) in held.items()
-            ):
-                self.report.left_to_others = len(now)
-                return False
-            if not now:
+            now = retrying(self._leases)
+            # Not renewed since: its worker may be dead, which the end of the lease will tell.
+            silent = [r for r, (_, until) in held.items() if r in now and now[r][1] == until]
+            if not silent or any(now[run_id][0] == 0 for run_id in silent):
                 break
-        return bool(lasting(lambda: expire(self.engine))) or not lasting(self._leases)
+        if retrying(lambda: expire(self.engine)):
+            return True
+        self.report.left_to_others = len(retrying(self._leases))
+        return not self.report.left_to_others
 
     def _leases(self) -> dict[int, tuple[float, object]]:
         with self.engine.connect() as connection:
-            rows = connection.execute(text(LEASES), {"ids": list(self.job.runs)})
+            rows = connection.execute(text(LEASES), {"ids": list(self.prepared.runs)})
             return {row.id: (max(0.0, float(row.left)), row.lease_until) for row in rows}
 
     def _moved(self) -> tuple[int, int]:
         with self.engine.connect() as connection:
-            row = connection.execute(text(MOVED), {"ids": list(self.job.runs)}).one()
+            row = connection.execute(text(MOVED), {"ids": list(self.prepared.runs)}).one()
         return row.closed, row.epochs or 0
 
     def _finish(self) -> SweepReport:
-        chosen = [run.spec for run in self.job.runs.values()]
-        suite_id = self.job.registered.suite_id
-        after = lasting(lambda: stored_runs(self.engine, suite_id, chosen))
-        tidy(self.settings.checkpoint_dir, after.values())
+        chosen = [run.spec for run in self.prepared.runs.values()]
+        suite_id = self.prepared.registered.suite_id
+        after = retrying(lambda: stored_runs(self.engine, suite_id, chosen))
+        delete_finished_checkpoints(self.settings.checkpoint_dir, after.values())
         closed = {run_id for run_id, run in after.items() if run.state in ("done", "failed")}
-        self.report.trained = len(closed & set(self.job.open))
+        self.report.trained = len(closed & set(self.prepared.open))
         self.report.failed = {
             run.id: run.reason or "" for run in after.values() if run.state == "failed"
         }
         return self.report
+
+
+@contextmanager
+def terminated_as_interrupt() -> Iterator[None]:
+    """Turn SIGTERM into KeyboardInterrupt, so that leases are given back on the way out.
+
+    Ray puts handlers of its own into a process that connects to it: enter this afterwards. Only
+    a main thread can handle signals; in another one nothing changes.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(signum: int, frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before if before is not None else signal.SIG_DFL)
+
+
+def run_sweep(
+    suite: Suite,
+    database_url: str,
+    engine: Engine,
+    settings: Settings,
+    options: SweepOptions,
+    console: Console,
+    *,
+    address: str | None = None,
+) -> tuple[PreparedSweep, SweepReport]:
+    """Train what is missing of the suite; `engine` is the database owner's.
+
+    Nothing open means no cluster is started at all.
+    """
+    if suite.file.design is not None:
+        return _run_located(suite, database_url, engine, settings, options, console, address)
+    prepared = prepare(suite, engine, options)
+    delete_finished_checkpoints(settings.checkpoint_dir, prepared.runs.values())
+    if not prepared.open:
+        failed = {
+            run.id: run.reason or "" for run in prepared.runs.values() if run.state == "failed"
+        }
+        return prepared, SweepReport(failed=failed)
+    where = cluster_address(address, settings.ray_address)
+    display = SweepProgress(engine, suite.name, prepared.weights(), console)
+    with display as progress, joined_cluster(options, settings, where) as capacity:
+        open_runs = count(len(prepared.open), "run")
+        console.print(f"{suite.name}: {open_runs} on {capacity.description}")
+        _, nodes = members()
+        check_database_reaches(database_url, nodes)
+        with terminated_as_interrupt():
+            sweep = Sweep(prepared, engine, settings, database_url, options, capacity)
+            report = sweep.run(progress)
+    return prepared, report
+
+
+def _run_located(
+    suite: Suite,
+    database_url: str,
+    engine: Engine,
+    settings: Settings,
+    options: SweepOptions,
+    console: Console,
+    address: str | None,
+) -> tuple[PreparedSweep, SweepReport]:
+    """Choose and train runs of a located suite until its cells are as precise as it asks."""
+    where = cluster_address(address, settings.ray_address)
+    with joined_cluster(options, settings, where) as capacity:
+        from groktime.service.sweep.searcher import described, run_located
+
+        _, nodes = members()
+        check_database_reaches(database_url, nodes)
+
+        def say(line: str) -> None:
+            console.print(f"{suite.name}: {line}", highlight=False, soft_wrap=True)
+
+        with terminated_as_interrupt():
+            locator, report = run_located(
+                suite, engine, settings, database_url, options, capacity, say
+            )
+        for cell in locator.cells:
+            say(f"{cell.label}: {described(cell)}")
+    known = {row.key: row for row in locator.known()}
+    chosen = [spec for cell in locator.cells for spec in cell.specs.values() if spec.key in known]
+    runs = stored_runs(engine, locator.registered.suite_id, chosen)
+    delete_finished_checkpoints(settings.checkpoint_dir, runs.values())
+    return PreparedSweep(suite, locator.registered, runs, learnt_cost(runs)), report

@@ -7,20 +7,27 @@ that starting a trial stays a small part of the work.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from service.spec import RunSpec
-from service.sweep.cost import CostModel
-from workers.stack import stack_shape
+from sqlalchemy import Engine, text
+
+from groktime.service.spec import RunSpec
+from groktime.service.suites import Suite
+from groktime.service.sweep.cluster import ClusterCapacity
+from groktime.service.sweep.cost import CostModel, expected_epochs, flops_per_epoch
+from groktime.service.sweep.selection import StoredRun, SweepOptions, in_order, learnt_cost
+from groktime.service.words import duration
+from groktime.workers.engines import stack_shape
 
 Order = Literal["longest_first", "seeds_first"]
 
 TARGET_SECONDS = 60.0  # a bundle's aim: a trial's start is then well under one percent
 SHORTEST_SECONDS = 4.0  # small sweeps are cut finer, to keep all workers busy to the end
 BUNDLES_PER_WORKER = 12
+SHARE_OF_A_STACK = 1.25  # of all work divided by workers: the longest stack on a GPU
+FEWEST_PER_TUNER, MOST_PER_TUNER, PER_TUNER_AND_WORKER = 500, 20_000, 100  # bundles
 
 
 @dataclass(frozen=True)
@@ -69,31 +76,33 @@ def plan(
     *,
     workers: int,
     order: Order = "longest_first",
-    room: Callable[[RunSpec], int] | None = None,
+    stack_limit: Callable[[RunSpec], int] | None = None,
     on_gpu: bool = False,
     target_seconds: float = TARGET_SECONDS,
 ) -> list[Bundle]:
     """Bundles in the order they should start.
 
     `longest_first` keeps workers busy to the end. `seeds_first` finishes all cells of the
-    first seed before the next one begins, so that every cell has an early answer. `room` says
-    how many models of a run's shape fit into one stack on its device.
+    first seed before the next one begins, so that every cell has an early answer. `stack_limit`
+    says how many models of a run's shape fit into one stack on its device.
 
-    A GPU trains a full stack in little more than the time of one model, so there only memory
-    cuts a stack, and seeds share it whatever the order.
+    A GPU trains a full stack in little more than the time of one model, so there memory cuts a
+    stack, and seeds share it whatever the order; where there are more workers than such stacks,
+    they are cut to not much more than a worker's share of the work.
     """
     if not pending:
         return []
     priced = [_Priced(run, shape, cost.seconds(run.spec, shape)) for run, shape in _shaped(pending)]
     total = sum(entry.seconds for entry in priced)
     target = min(target_seconds, max(SHORTEST_SECONDS, total / (workers * BUNDLES_PER_WORKER)))
+    longest = max(target, SHARE_OF_A_STACK * total / workers) if on_gpu else target
     waves: dict[int, list[_Priced]] = {}
     for entry in priced:
         wave = entry.run.spec.seed if order == "seeds_first" and not on_gpu else 0
         waves.setdefault(wave, []).append(entry)
     bundles: list[Bundle] = []
     for wave in sorted(waves):
-        stacks = _stacks(waves[wave], math.inf if on_gpu else target, room)
+        stacks = _stacks(waves[wave], longest, stack_limit)
         bundles += sorted(_bundles(stacks, target), key=lambda bundle: -bundle.seconds)
     return bundles
 
@@ -110,7 +119,7 @@ def _shaped(pending: Sequence[Pending]) -> Iterator[tuple[Pending, Hashable]]:
 
 
 def _stacks(
-    priced: Iterable[_Priced], longest: float, room: Callable[[RunSpec], int] | None
+    priced: Iterable[_Priced], longest: float, stack_limit: Callable[[RunSpec], int] | None
 ) -> list[Stack]:
     """Equal shapes together, cut where the longest time or the memory is full."""
     groups: dict[Hashable, list[_Priced]] = {}
@@ -120,7 +129,7 @@ def _stacks(
     for group in groups.values():
         # Runs of like length end together; a long one alone would keep the stack half empty.
         group.sort(key=lambda entry: -entry.seconds)
-        most = max(1, room(group[0].run.spec)) if room else len(group)
+        most = max(1, stack_limit(group[0].run.spec)) if stack_limit else len(group)
         taken: list[Pending] = []
         seconds = 0.0
         for entry in group:
@@ -152,6 +161,16 @@ def _bundles(stacks: list[Stack], target: float) -> list[Bundle]:
     return bundles
 
 
+def bundles_per_tuner(workers: int) -> int:
+    """How many bundles one Tuner should have.
+
+    Tune keeps a record of each trial, and writes them all when it ends, so few are better; but
+    workers wait for the last one of a Tuner, half a bundle each, so many are better where there
+    are many workers.
+    """
+    return max(FEWEST_PER_TUNER, min(MOST_PER_TUNER, PER_TUNER_AND_WORKER * workers))
+
+
 def halves(bundle: Bundle) -> list[Bundle]:
     """Two bundles of half the runs each, to find the run that makes a bundle crash.
 
@@ -166,3 +185,82 @@ def halves(bundle: Bundle) -> list[Bundle]:
         Bundle((Stack(part, stack.seconds * len(part) / len(stack.runs)),))
         for part in (stack.runs[:middle], stack.runs[middle:])
     ]
+
+
+KNOWN = """
+SELECT key, reason, seconds, last_epoch,
+    CASE WHEN state = 'running' AND lease_until < now() THEN 'stale' ELSE state END AS state
+FROM runs WHERE key = ANY(:keys)
+"""
+
+
+@dataclass(frozen=True)
+class Preview:
+    """Runs that would be trained, in how many bundles and stacks, and what they would cost."""
+
+    suite: str
+    selected: int
+    done: int
+    failed: int
+    running: int  # in the hands of another sweep
+    to_train: int
+    bundles: int
+    stacks: int
+    model_epochs: float
+    flops: float
+    core_seconds: float
+    workers: int  # bundles trained at once
+
+    def __str__(self) -> str:
+        return (
+            f"{self.suite}: {self.selected:,} runs selected, {self.done:,} done, "
+            f"{self.failed:,} failed, {self.running:,} being trained, {self.to_train:,} to train "
+            f"in {self.bundles:,} bundles of {self.stacks:,} stacks; about "
+            f"{self.model_epochs:,.0f} model-epochs, {self.flops:.2g} FLOPs, "
+            f"{duration(self.core_seconds)} of one core, "
+            f"{duration(self.core_seconds / self.workers)} with {self.workers} at once"
+        )
+
+
+def preview(
+    suite: Suite, engine: Engine | None, options: SweepOptions, capacity: ClusterCapacity
+) -> Preview:
+    """Plan against what the database knows, or against nothing where there is none."""
+    chosen = options.selection.chosen(suite.runs())
+    known = {}
+    if engine is not None:
+        with engine.connect() as connection:
+            rows = connection.execute(text(KNOWN), {"keys": [spec.key for spec in chosen]})
+            known = {row.key: row for row in rows}
+    runs: dict[int, StoredRun] = {}
+    for number, spec in enumerate(chosen, start=1):
+        row = known.get(spec.key)
+        stored = (row.state, row.reason, row.seconds, row.last_epoch) if row else None
+        # Runs that are not in the database yet have no number there.
+        runs[-number] = StoredRun(-number, spec, *(stored or ("pending", None, None, 0)))
+    out = {"done", "running"} if options.retry_failed else {"done", "running", "failed"}
+    still = in_order(suite, [run for run in runs.values() if run.state not in out])
+    pending = [Pending(run.id, run.spec) for run in still[: options.limit]]
+    cost = learnt_cost(runs)
+    bundles = plan(
+        pending,
+        cost,
+        workers=capacity.slots,
+        order=suite.file.order,
+        stack_limit=capacity.stack_limit,
+        on_gpu=capacity.on_gpu,
+    )
+    return Preview(
+        suite=suite.name,
+        selected=len(runs),
+        done=sum(run.state == "done" for run in runs.values()),
+        failed=sum(run.state == "failed" for run in runs.values()),
+        running=sum(run.state == "running" for run in runs.values()),
+        to_train=len(pending),
+        bundles=len(bundles),
+        stacks=sum(len(bundle.stacks) for bundle in bundles),
+        model_epochs=sum(expected_epochs(run.spec) for run in pending),
+        flops=sum(flops_per_epoch(run.spec) * expected_epochs(run.spec) for run in pending),
+        core_seconds=sum(bundle.seconds for bundle in bundles),
+        workers=capacity.slots,
+    )

@@ -17,6 +17,9 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
+from groktime.db.schema import RUN_STATES
+from groktime.service.words import duration
+
 POLL_SECONDS = 1.0
 LINE_SECONDS = 10.0
 
@@ -46,7 +49,7 @@ class Snapshot:
 
 def snapshot(engine: Engine, weights: Mapping[int, Weight]) -> Snapshot:
     """Count the sweep's runs and weigh what is done of them."""
-    counts = {"done": 0, "failed": 0, "running": 0, "pending": 0, "stale": 0}
+    counts = dict.fromkeys(RUN_STATES, 0)
     work, epochs = 0.0, 0
     with engine.connect() as connection:
         for row in connection.execute(text(STATES), {"ids": list(weights)}):
@@ -161,14 +164,3 @@ class SweepProgress:
         if worked <= 0:
             return "?"
         return duration((now.total - now.work) * elapsed / worked)
-
-
-def duration(seconds: float) -> str:
-    """`45 s`, `12 min`, `3.5 h` or `2.1 d`."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} min"
-    if seconds < 48 * 3600:
-        return f"{seconds / 3600:.1f} h"
-    return f"{seconds / 86400:.1f} d"

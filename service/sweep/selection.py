@@ -1,19 +1,23 @@
-"""Which runs of a suite a sweep trains, and what earlier ones teach about their cost."""
+"""What a sweep is asked to train: its options, the runs they choose, and how these stand."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Engine, text
 
-from service.errors import InputError
-from service.spec import Kind, RunSpec
-from service.suites import Suite
-from service.sweep.cost import CostModel, Finished
-from service.sweep.rate import machine_rate
-from workers.stack import stack_shape
+from groktime.db.claims import reopen
+from groktime.db.suites import Registered, register_suite
+from groktime.service.errors import InputError
+from groktime.service.spec import Kind, RunSpec
+from groktime.service.suites import Suite
+from groktime.service.sweep.cost import CostModel, Finished, expected_epochs, machine_rate
+from groktime.service.sweep.progress import Weight
+from groktime.workers.checkpoints import CheckpointStore
+from groktime.workers.engines import stack_shape
 
 ANY_RATE = 1e11  # FLOP/s; finished runs correct it, whatever it is
 
@@ -113,3 +117,100 @@ def in_order(suite: Suite, runs: Sequence[StoredRun]) -> list[StoredRun]:
     if suite.file.order == "seeds_first":
         return sorted(runs, key=lambda run: run.spec.seed)
     return list(runs)
+
+
+@dataclass(frozen=True)
+class SweepOptions:
+    """What part of a suite is trained, and with how much of the cluster."""
+
+    selection: Selection = field(default_factory=Selection)
+    limit: int | None = None
+    gpus_per_bundle: float | None = None  # None: chosen by what the cluster has
+    workers: int | None = None
+    retry_failed: bool = False
+    replace: bool = False  # take a changed definition of the suite
+
+
+@dataclass(frozen=True)
+class PreparedSweep:
+    """A sweep that is ready to run: registered, selected and priced."""
+
+    suite: Suite
+    registered: Registered
+    runs: Mapping[int, StoredRun]
+    cost: CostModel
+
+    @property
+    def open(self) -> list[int]:
+        return [run.id for run in self.runs.values() if run.state not in ("done", "failed")]
+
+    def weights(self) -> dict[int, Weight]:
+        return {
+            run.id: Weight(
+                self.cost.seconds(run.spec, stack_shape(run.spec)), expected_epochs(run.spec)
+            )
+            for run in self.runs.values()
+        }
+
+
+@dataclass
+class SweepReport:
+    """What a sweep did."""
+
+    trained: int = 0
+    failed: dict[int, str] = field(default_factory=dict)
+    left_to_others: int = 0
+    bundles: int = 0
+    retried: int = 0
+    training_seconds: float = 0.0
+
+
+def prepare(suite: Suite, engine: Engine, options: SweepOptions) -> PreparedSweep:
+    """Register the suite and choose the runs of this sweep."""
+    chosen = options.selection.chosen(suite.runs())
+    registered = register(suite, engine)
+    runs = stored_runs(engine, registered.suite_id, chosen)
+    if options.retry_failed:
+        reopen(engine, [run.id for run in runs.values() if run.state == "failed"])
+        runs = stored_runs(engine, registered.suite_id, chosen)
+    cost = learnt_cost(runs)
+    if options.limit is not None:
+        still = [run for run in runs.values() if run.state not in ("done", "failed")]
+        runs = {run.id: run for run in in_order(suite, still)[: options.limit]} or runs
+    return PreparedSweep(suite, registered, runs, cost)
+
+
+LINKED = """
+SELECT r.key FROM suites s JOIN suite_runs sr ON sr.suite_id = s.id
+JOIN runs r ON r.id = sr.run_id WHERE s.name = :name AND NOT sr.inherited
+"""
+
+
+def register(suite: Suite, engine: Engine, chosen: Sequence[RunSpec] = ()) -> Registered:
+    """Make the database hold the suite; refuses a frozen one that has changed.
+
+    A located suite has the runs that were chosen so far, and those chosen now.
+    """
+    runs = suite.runs()
+    if suite.file.design is not None:
+        with engine.connect() as connection:
+            linked = set(connection.scalars(text(LINKED), {"name": suite.name}))
+        linked |= {spec.key for spec in chosen}
+        runs = [spec for spec in runs if spec.key in linked]
+    inherited: list[RunSpec] = [
+        member.spec for donor in suite.inherited for member in donor.members
+    ]
+    return register_suite(engine, suite.name, suite.stored(), suite.digest, runs, inherited)
+
+
+def delete_finished_checkpoints(checkpoints: Path, runs: Iterable[StoredRun]) -> int:
+    """Delete the checkpoints of finished runs; returns of how many runs.
+
+    A run whose workers crashed keeps them: it may be tried again from there.
+    """
+    store = CheckpointStore(checkpoints)
+    finished = {run.spec.key for run in runs if run.state == "done" or run.reason == "diverged"}
+    left = finished & store.keys()
+    for key in left:
+        store.delete(key)
+    return len(left)

@@ -12,11 +12,10 @@ from typing import Any
 from ray import tune
 from ray.tune.experiment import Trial
 
-from service.logs import redact
-from service.sweep.plan import Bundle
-from workers.trainable import BundleTrainable, WorkerOrders
+from groktime.service.logs import redact
+from groktime.service.sweep.plan import Bundle
+from groktime.workers.trainable import BundleTrainable, WorkerConfig
 
-FEWEST_BUNDLES, MOST_BUNDLES, BUNDLES_PER_WORKER = 500, 2000, 100  # of one Tuner
 LONGEST_REASON = 300  # characters
 RETRIES = 1  # a crashed bundle goes on once from its checkpoints before it is split
 
@@ -56,16 +55,6 @@ class Outcomes(tune.Callback):
         self.crashed[trial.config["bundle"]["number"]] = _summary(trial)
 
 
-def most_bundles(workers: int) -> int:
-    """How many bundles one Tuner should have.
-
-    Tune keeps a record of each trial, and writes them all when it ends, so few are better; but
-    workers wait for the last one of a Tuner, half a bundle each, so many are better where there
-    are many workers.
-    """
-    return max(FEWEST_BUNDLES, min(MOST_BUNDLES, BUNDLES_PER_WORKER * workers))
-
-
 def _summary(trial: Trial) -> str:
     """One line of what Ray wrote about the last crash: the exception, or that the worker died."""
     if not trial.error_file:
@@ -80,11 +69,11 @@ def _summary(trial: Trial) -> str:
 
 
 def tune_bundles(
-    bundles: Sequence[Bundle], orders: WorkerOrders, sweep: str, resources: Resources
+    bundles: Sequence[Bundle], worker: WorkerConfig, sweep: str, resources: Resources
 ) -> Outcomes:
     """Train the bundles; returns when all have ended, well or badly.
 
-    Secrets travel in `orders` through the object store, never in a trial's config, which Ray
+    Secrets travel in `worker` through the object store, never in a trial's config, which Ray
     shows on its dashboard.
     """
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
@@ -99,7 +88,7 @@ def tune_bundles(
     ]
     asked: dict[str, float] = {"cpu": 1, **({"gpu": resources.gpus} if resources.gpus else {})}
     trainable = tune.with_resources(
-        tune.with_parameters(BundleTrainable, orders=orders), dict(asked)
+        tune.with_parameters(BundleTrainable, worker=worker), dict(asked)
     )
     with tempfile.TemporaryDirectory(prefix="groktime-tune-") as storage:
         tune.Tuner(

@@ -24,15 +24,16 @@ from playwright.sync_api import (
 from pydantic import SecretStr
 from sqlalchemy import Engine
 
-from api import create_app
-from api.limits import Limits
-from db.claims import claim
-from db.dump import dump_suite
-from db.engine import connect
-from db.load import load_dump
-from db.registering import open_runs
-from service.answers.reading import reading
-from service.suites import Suite, load_suite
+from groktime.api.access import Limits
+from groktime.api.app import create_app
+from groktime.db.claims import claim
+from groktime.db.dump import dump_suite
+from groktime.db.engine import connect
+from groktime.db.load import load_dump
+from groktime.db.suites import open_runs
+from groktime.service.answers.records import reading
+from groktime.service.suites import Suite, load_suite
+from groktime.service.suites.stored import check_stored
 
 EXAMPLE = Path(__file__).parent.parent / "fixtures" / "example.yaml"
 TOKEN = "a-token-for-tests"
@@ -114,7 +115,7 @@ def example_database(
     engine = connect(database_server.create(name, seeded_template))
     train(engine, load_suite(EXAMPLE))
     train(engine, load_suite("demo"))
-    load_dump(engine, recording)
+    load_dump(engine, recording, check_stored)
     yield Database(database_server.url(name), engine)
     engine.dispose()
     database_server.drop(name)

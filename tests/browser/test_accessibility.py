@@ -23,6 +23,7 @@ def test_the_keyboard_opens_a_view_and_changes_a_setting(visitor: Visitor) -> No
 
 def test_a_number_that_was_typed_keeps_the_focus(visitor: Visitor) -> None:
     visitor.open("/view/delay?suite=tiny&prime=23&max_width=24")
+    visitor.page.click("details.more > summary")
     box = visitor.page.locator("input[name=max_width]")
     box.fill("20")
     box.press("Enter")
@@ -55,4 +56,5 @@ def test_means_over_seeds_and_folded_out_settings_are_accessible(visitor: Visito
     visitor.open("/view/runs?suite=example&group=cells&kind=grok")
     assert visitor.serious_issues() == []
     visitor.open("/view/memorisation?suite=tiny&f_min=0&f_max=0.3")
+    visitor.page.click("details.more > summary")
     assert visitor.serious_issues() == []

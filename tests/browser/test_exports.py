@@ -46,7 +46,7 @@ def test_the_menu_is_never_seen_empty(visitor: Visitor) -> None:
 def test_pictures_parse_and_carry_the_caption(visitor: Visitor, tmp_path: Path) -> None:
     visitor.open(VIEW)
     png = exported(visitor, "PNG picture", tmp_path)
-    assert png.name == "groktime-delay-example-p113.png"
+    assert png.name == "groktime-delay-example-p113-train_fraction-0.5.png"
     assert png.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     svg = exported(visitor, "SVG picture", tmp_path)
     words = "".join(ET.parse(svg).getroot().itertext())

@@ -12,10 +12,10 @@ from fixtures.visitor import Visitor
 from playwright.sync_api import Route
 from sqlalchemy import Engine
 
-from api import create_app
-from db.claims import claim
-from db.registering import open_runs
-from service.suites import load_suite
+from groktime.api.app import create_app
+from groktime.db.claims import claim
+from groktime.db.suites import open_runs
+from groktime.service.suites import load_suite
 
 LIVE = """
 description: A few runs that are recorded while somebody looks.

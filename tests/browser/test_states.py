@@ -11,10 +11,10 @@ from fixtures.http import serving, settings_for
 from fixtures.seeded import record, register
 from fixtures.visitor import Visitor
 
-from api import create_app
-from db.claims import claim
-from db.registering import open_runs
-from service.suites import load_suite
+from groktime.api.app import create_app
+from groktime.db.claims import claim
+from groktime.db.suites import open_runs
+from groktime.service.suites import load_suite
 
 DELAY = "/view/delay?suite=example&train_fraction=0.5&prime=113"
 
@@ -85,34 +85,45 @@ def test_an_empty_database_welcomes_and_goes_on_by_itself(
         engine = database.engine
         ids = list(open_runs(engine, register(engine, load_suite(path))).values())
         record(engine, claim(engine, ids, "worker", 60))
-        visitor.page.wait_for_selector("main[data-view=delay] .chart[data-state=ready]")
+        visitor.page.wait_for_selector("main[data-view=start] .chart[data-state=ready]")
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_demonstration_is_explained_with_its_own_numbers(
+def test_the_chart_is_explained_with_its_own_numbers(
     visit: Callable[..., Visitor], theme: str
 ) -> None:
     visitor = visit(theme)
     visitor.open("/view/delay?suite=demo")
-    guide = visitor.page.locator("aside.guide")
-    readings = visitor.figure("delay")["layout"]["meta"]["readings"]
-    words = guide.inner_text().replace("\n", "")
-    assert f"= {readings[0]['value']}" in words
-    assert readings[0]["detail"] in words
-    assert guide.get_by_role("link", name="recorded").is_visible()
+    meta = visitor.figure("delay")["layout"]["meta"]
+    told = visitor.page.locator(".story li").all_text_contents()
+    assert [text.replace("_", "") for text in told] == [
+        text.replace("_", "") for text in meta["story"]
+    ]
     assert visitor.serious_issues() == []
-    guide.get_by_role("button").click()
-    visitor.page.reload()
+
+
+def test_a_view_that_is_not_there_says_so_and_leads_back(visitor: Visitor) -> None:
+    visitor.page.goto(f"{visitor.site}/view/nope")
     visitor.settled()
-    assert guide.count() == 0
+    assert "There is no such view" in visitor.page.inner_text("main h1")
+    visitor.page.get_by_role("link", name="To the first page").click()
+    visitor.page.wait_for_selector("main[data-view=start][data-state=settled]")
+
+
+def test_the_api_page_follows_the_theme_and_leads_back(visit: Callable[..., Visitor]) -> None:
+    visitor = visit("dark")
+    visitor.page.goto(f"{visitor.site}/docs")
+    assert visitor.page.evaluate("document.documentElement.dataset.theme") == "dark"
+    visitor.page.get_by_role("link", name="groktime").click()
+    visitor.settled()
 
 
 def test_a_recorded_suite_says_when_where_and_with_what_it_was_trained(visitor: Visitor) -> None:
     visitor.open("/view/delay?suite=recorded")
-    marking = visitor.page.locator("details.recorded")
-    assert "recorded on " in marking.locator("summary").inner_text()
-    marking.locator("summary").click()
+    marking = visitor.page.locator("details.about .recorded")
+    visitor.page.click("details.about > summary")
     words = marking.inner_text()
+    assert "recorded on " in words
     for part in ("cpu", "torch", "groktime", "python", "curves keep epochs up to 20"):
         assert part in words
     assert visitor.serious_issues() == []

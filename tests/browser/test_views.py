@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +11,12 @@ import httpx
 import pytest
 from fixtures.visitor import Visitor
 
-from dashboard.page import VIEWS
+from groktime.dashboard.page import VIEWS
 
 GROK = "suite=example&kind=grok&prime=139&seed=42&train_fraction=0.5"
 PICTURES = {
     "delay": "/view/delay?suite=example&train_fraction=0.5&prime=113",
+    "start": "/?suite=example&train_fraction=0.5&prime=113",
     "delay-all-primes": "/view/delay?suite=example&train_fraction=0.5&prime=all",
     "capacity": "/view/capacity?suite=example",
     "memorisation": "/view/memorisation?suite=example&train_fraction=0.5",
@@ -55,10 +57,13 @@ def test_a_view_draws_all_its_charts_for_everybody_without_a_console_error(
     assert visitor.complaints == []
 
 
-def test_the_front_page_is_the_delay_view_of_the_default_suite(visitor: Visitor) -> None:
+def test_the_front_page_tells_the_claim_of_the_default_suite(visitor: Visitor) -> None:
     visitor.open("/")
-    assert "/view/delay?suite=example" in visitor.page.url
     visitor.shows("delay", "suite=example", "prime=113")
+    assert "arXiv 2605.09724" in visitor.page.inner_text(".claim")
+    assert visitor.page.locator(".answer .reading").count() == 3
+    visitor.page.get_by_role("link", name="All 3 primes").click()
+    visitor.page.wait_for_selector("main[data-view=onset]")
 
 
 def test_every_view_is_one_click_away_and_keeps_the_suite(visitor: Visitor) -> None:
@@ -93,3 +98,20 @@ def test_a_theme_chosen_by_hand_is_kept_and_recolours_the_chart(visitor: Visitor
     visitor.page.reload()
     visitor.settled()
     assert visitor.figure("delay")["layout"]["paper_bgcolor"] == dark
+
+
+EXAMPLES = json.loads((Path(__file__).parents[1] / "fixtures" / "numbers.json").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("rule", list(EXAMPLES))
+def test_the_page_writes_numbers_by_the_rules_of_the_server(visitor: Visitor, rule: str) -> None:
+    visitor.open("/view/sweeps?suite=tiny")
+    written = visitor.page.evaluate(
+        """async ([rule, values]) => {
+          const app = document.querySelector("script[type=module]").src;
+          const rules = await import(new URL("numbers.js", app));
+          return values.map((value) => rules[rule](value));
+        }""",
+        [rule, [value for value, _ in EXAMPLES[rule]]],
+    )
+    assert written == [text for _, text in EXAMPLES[rule]]

@@ -25,10 +25,10 @@ from fixtures.commands import Commands, free_ports, wait_until
 from fixtures.database import Server
 from sqlalchemy import create_engine
 
-from db import embedded
-from db.engine import connect, parse_url
-from db.migrating import migrate
-from workers.native.build import find_compiler
+from groktime.db import embedded
+from groktime.db.engine import connect, parse_url
+from groktime.db.migrate import migrate
+from groktime.workers.native.build import find_compiler
 
 TEMPLATE = "chaos_template"
 TABLESPACE = "small_disk"

@@ -15,11 +15,11 @@ from fixtures.commands import wait_until
 from fixtures.database import Database
 from sqlalchemy import Connection, text
 
-from db.check import check
-from db.curve_rows import COLUMNS
-from service.answers.crossing import crossing
-from service.answers.question import Question
-from workers.checkpoints import CheckpointStore
+from groktime.db.curve import COLUMNS
+from groktime.db.maintenance import check
+from groktime.service.answers.crossing import crossing
+from groktime.service.answers.question import Question
+from groktime.workers.checkpoints import CheckpointStore
 
 # Of a run's row: everything but who trained it, when and for how long.
 SUMMARY = """

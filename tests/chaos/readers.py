@@ -20,7 +20,8 @@ import httpx
 from chaos.trial import PRIME, Trial
 from fixtures.commands import free_ports, wait_until
 
-from api.cache import HOLD_SECONDS
+from groktime.api.responses import HOLD_SECONDS
+from groktime.api.stamps import LAG_SECONDS
 
 NOT_YET = {404, 409}  # 409: no finished runs yet to answer from
 CROSSING = f"/crossing?suite=chaos&prime={PRIME}&lr=0.001"
@@ -179,7 +180,7 @@ class Reader:
         if path == CROSSING:
             # What is kept was computed for a request, from what there was when that began.
             self._longest = max(self._longest, during.end - during.begin)
-            lag = HOLD_SECONDS + self._longest
+            lag = HOLD_SECONDS + LAG_SECONDS + self._longest
         told = (revision for at, revision in self._told if at <= during.begin - lag)
         least = max(self._last.get(path, 0), *told, 0)
         revision = document.get("revision", least)

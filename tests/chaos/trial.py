@@ -19,8 +19,8 @@ from fixtures.database import Database, scratch_database
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
-from db.claims import reopen
-from workers.checkpoints import CheckpointStore
+from groktime.db.claims import reopen
+from groktime.workers.checkpoints import CheckpointStore
 
 LEASE_SECONDS = 5
 CHECKPOINT_SECONDS = 0.5

@@ -12,7 +12,7 @@ import pytest
 
 def groktime(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "service.cli", *arguments],
+        [sys.executable, "-m", "groktime.service.cli", *arguments],
         env={**os.environ, **variables},
         text=True,
         capture_output=True,

@@ -13,9 +13,9 @@ from fixtures.database import Database
 from fixtures.seeded import register
 from sqlalchemy import text
 
-from db.claims import claim
-from db.registering import open_runs
-from service.suites import load_suite
+from groktime.db.claims import claim
+from groktime.db.suites import open_runs
+from groktime.service.suites import load_suite
 
 SUITE = """\
 description: three runs

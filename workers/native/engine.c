@@ -8,7 +8,7 @@
 #define EXPORT
 #endif
 
-/* One epoch's numbers: METRICS of workers/stack.py. */
+/* One epoch's numbers: METRICS of service/spec.py. */
 typedef struct {
     float train_loss;
     int32_t train_correct, train_correct_eval;
@@ -65,7 +65,9 @@ static void lay_out_columns(Network *net, Arena *arena, Columns *set, int panels
             for (int j = 0; j <= i; j++) s->w[i][j] = take_floats(arena, panels * LANES);
             float **rows[] = {s->n_attn, s->q, s->k, s->t, s->c, s->n_ff};
             for (int r = 0; r < 6; r++) rows[r][i] = take_panels(arena, d, panels);
-            s->h[i] = take_panels(arena, 2 * F, panels);
+            s->u_attn[i] = take_panels(arena, net->run->layer_norm ? d : 0, panels);
+            s->u_ff[i] = take_panels(arena, net->run->layer_norm ? d : 0, panels);
+            s->h[i] = take_panels(arena, net->H, panels);
             s->g[i] = take_panels(arena, F, panels);
         }
     }
@@ -81,9 +83,11 @@ static Linear take_linear(Arena *arena, int rows, int columns, int dw_transposed
 
 static void lay_out_tables(Network *net, Arena *arena) {
     Tables *t = &net->tables;
-    const int V = net->V, d = net->d, panels = panels_of(V);
+    const int V = net->U, d = net->d, panels = panels_of(V);
     float **panel[] = {&t->n, &t->q, &t->k, &t->vo, &t->panel};
     for (int i = 0; i < 5; i++) *panel[i] = take_panels(arena, d, panels);
+    if (net->run->layer_norm) t->u = take_panels(arena, d, panels);
+    if (net->run->learned) t->placed = take_floats(arena, (long)V * d);
     float **table[] = {&t->vo_tm, &t->de_tm, &t->dvo_tm, &t->dq_tm};
     for (int i = 0; i < 4; i++) *table[i] = take_floats(arena, (long)V * d);
     t->r = take_floats(arena, panels * LANES);
@@ -122,10 +126,12 @@ static void lay_out(Network *net, const Run *run, Arena *arena) {
     memset(net, 0, sizeof *net);
     net->run = run;
     net->V = run->vocabulary, net->d = run->width, net->F = 4 * run->width, net->L = run->depth;
+    net->U = run->learned ? TOKENS * net->V : net->V;
+    net->H = run->gated ? 2 * net->F : net->F;
     net->chunk = chunk_columns(run);
-    const int V = net->V, d = net->d, F = net->F, L = net->L;
-    const int panels = panels_of(net->chunk), tokens = panels_of(V);
-    const int most = panels > tokens ? panels : tokens;
+    const int V = net->V, d = net->d, F = net->F, L = net->L, U = net->U, H = net->H;
+    const int panels = panels_of(net->chunk), tokens = panels_of(V), rows = panels_of(U);
+    const int most = panels > rows ? panels : rows;
     const int n_most = run->n_train > run->n_val ? run->n_train : run->n_val;
 
     net->at.layers = take(arena, sizeof(LayerOffsets) * L);
@@ -141,20 +147,23 @@ static void lay_out(Network *net, const Run *run, Arena *arena) {
         s->wo = take_linear(arena, d, d, 0);
         s->qk = take_linear(arena, d, d, 0);
         s->vo = take_linear(arena, d, d, 0);
-        s->w13 = take_linear(arena, 2 * F, d, 0);
+        s->w13 = take_linear(arena, H, d, 0);
         s->w2 = take_linear(arena, d, F, 1);
     }
     net->out = take_linear(arena, V, d, 0);
     net->strips = take_floats(arena, (long)most * LANES * (d + STRIP));
-    net->flat = take_floats(arena, (long)d * (2 * F > V ? 2 * F : V));
+    net->flat = take_floats(arena, (long)d * (H > U ? H : U));
     for (int i = 0; i < 2; i++) net->square[i] = take_panels(arena, d, panels_of(d));
-    net->grad = take_floats(arena, 2l * V * d + L * (16l * d * d + 2 * d) + d);
+    net->grad = take_floats(arena, parameter_count(run));
+    net->ones = take_floats(arena, d);
+    net->no_gain = take_floats(arena, d);
     net->masks = take(arena, sizeof(Dropout) * L);
     lay_out_tables(net, arena);
     lay_out_shared(net, arena);
     lay_out_columns(net, arena, &net->first_token, tokens, 2);
     lay_out_columns(net, arena, &net->examples, panels, TOKENS);
     net->n_final = take_panels(arena, d, panels);
+    net->u_final = take_panels(arena, run->layer_norm ? d : 0, panels);
     net->r_final = take_floats(arena, panels * LANES);
     net->logits = take_panels(arena, V, panels);
     for (int i = 0; i < 6; i++) net->scratch_d[i] = take_panels(arena, d, most);
@@ -189,8 +198,9 @@ static int prepare(Workspace *workspace, Network *net, const Run *run) {
             net->rope_sin[o * half + m] = (float)sin(angle);
         }
     for (int c = 0; c < net->V; c++) net->first_token.token[0][c] = c;
+    for (int f = 0; f < net->d; f++) net->ones[f] = 1.0f;
     for (int c = 0; c < net->first_token.panels * LANES; c++)
-        net->first_token.token[1][c] = run->x_train[1];
+        net->first_token.token[1][c] = table_row(net, 1, run->x_train[1]);
     return 0;
 }
 
@@ -209,7 +219,8 @@ static void load_chunk(Network *net, const int32_t *x, const int32_t *y, const i
     set->panels = panels_of(count);
     for (int c = 0; c < set->panels * LANES; c++) {
         const long row = c < count ? (index ? index[first + c] : first + c) : -1;
-        for (int i = 0; i < TOKENS; i++) set->token[i][c] = row < 0 ? 0 : x[row * TOKENS + i];
+        for (int i = 0; i < TOKENS; i++)
+            set->token[i][c] = table_row(net, i, row < 0 ? 0 : x[row * TOKENS + i]);
         net->labels[c] = row < 0 ? 0 : y[row];
         set->example[c] = (uint32_t)(first + c);
     }

@@ -1,4 +1,4 @@
-/* The gated FFN: x += W2 (mask * silu(W1 n) * W3 n). */
+/* The FFN: x += W2 (mask * silu(W1 n) * W3 n), or without W3 n where it is not gated. */
 #ifndef GROKTIME_FEEDFORWARD_H
 #define GROKTIME_FEEDFORWARD_H
 
@@ -19,16 +19,24 @@ static int group_of(const Network *net) { return net->d <= 96 ? 1 : 4; }
 
 /* Two units of 16 (or fewer) columns: h1 at `h`, h3 at `above`, what W2 sees to g. For the backward
  * pass h1 and h3 give way to what it multiplies the gradient of g with: silu(h1) m, for h3, and
- * silu'(h1) h3 m, for h1. Vectors go through together, see exp_many. */
+ * silu'(h1) h3 m, for h1; not gated, silu'(h1) m in the place of h1. Vectors go through together,
+ * see exp_many. */
 INLINE void gate_units(float *h, float *above, float *g, vf (*mask)[2], const int masked,
-                       const int kept) {
+                       const int kept, const int gated) {
     vf sigmoid[2 * WIDE];
     for (int e = 0; e < 2 * WIDE; e++) sigmoid[e] = -CROW(h, e / WIDE, e % WIDE);
     exp_many(sigmoid, 2 * WIDE);
     for (int e = 0; e < 2 * WIDE; e++) sigmoid[e] = 1.0f / (1.0f + sigmoid[e]);
     for (int e = 0; e < 2 * WIDE; e++) {
         const int u = e / WIDE, v = e % WIDE;
-        const vf h1 = CROW(h, u, v), h3 = CROW(above, u, v), silu = h1 * sigmoid[e];
+        const vf h1 = CROW(h, u, v), silu = h1 * sigmoid[e];
+        if (!gated) {
+            const vf slope = sigmoid[e] + silu * (1.0f - sigmoid[e]);
+            ROW(g, u, v) = masked ? silu * mask[v][u] : silu;
+            if (kept) ROW(h, u, v) = masked ? slope * mask[v][u] : slope;
+            continue;
+        }
+        const vf h3 = CROW(above, u, v);
         vf passed = silu, slope = (sigmoid[e] + silu * (1.0f - sigmoid[e])) * h3;
         if (masked) passed *= mask[v][u], slope *= mask[v][u];
         ROW(g, u, v) = passed * h3;
@@ -40,9 +48,9 @@ INLINE void gate_units(float *h, float *above, float *g, vf (*mask)[2], const in
 
 INLINE void gate_panels(const Network *net, const Dropout *dropout, const uint32_t *example,
                         int i, float *h, float *g, int panels, const int masked,
-                        const int kept) {
+                        const int kept, const int gated) {
     const int F = net->F;
-    const long h_stride = panel_stride(2 * F), g_stride = panel_stride(F);
+    const long h_stride = panel_stride(net->H), g_stride = panel_stride(F);
     for (int p = 0; p < panels; p++, h += h_stride, g += g_stride)
         for (int first = 0; first < NV; first += WIDE) {
             vf mask[WIDE][2];
@@ -54,24 +62,38 @@ INLINE void gate_panels(const Network *net, const Dropout *dropout, const uint32
                     dropout_pair(dropout, counter[v], &mask[v][0], &mask[v][1]);
                     counter[v] += 1;
                 }
-                gate_units(h + at, h + F * LANES + at, g + at, mask, masked, kept);
+                gate_units(h + at, h + F * LANES + at, g + at, mask, masked, kept, gated);
             }
         }
 }
 
-static void gate_forward(const Network *net, const Dropout *dropout, const uint32_t *example,
-                         int i, float *h, float *g, int panels) {
+INLINE void gate_masked(const Network *net, const Dropout *dropout, const uint32_t *example, int i,
+                        float *h, float *g, int panels, const int gated) {
     if (!net->training)
-        gate_panels(net, NULL, example, i, h, g, panels, 0, 0);
+        gate_panels(net, NULL, example, i, h, g, panels, 0, 0, gated);
     else if (dropout)
-        gate_panels(net, dropout, example, i, h, g, panels, 1, 1);
+        gate_panels(net, dropout, example, i, h, g, panels, 1, 1, gated);
     else
-        gate_panels(net, NULL, example, i, h, g, panels, 0, 1);
+        gate_panels(net, NULL, example, i, h, g, panels, 0, 1, gated);
 }
 
-/* h becomes dh1 above dh3. */
-static void gate_backward(int F, const float *dg, float *h, int panels) {
-    const long h_stride = panel_stride(2 * F), g_stride = panel_stride(F);
+static void gate_forward(const Network *net, const Dropout *dropout, const uint32_t *example,
+                         int i, float *h, float *g, int panels) {
+    if (net->run->gated)
+        gate_masked(net, dropout, example, i, h, g, panels, 1);
+    else
+        gate_masked(net, dropout, example, i, h, g, panels, 0);
+}
+
+/* h becomes dh1 above dh3, or dh1 alone. */
+static void gate_backward(const Network *net, const float *dg, float *h, int panels) {
+    const int F = net->F;
+    const long h_stride = panel_stride(net->H), g_stride = panel_stride(F);
+    if (!net->run->gated) {
+        for (int p = 0; p < panels; p++, h += h_stride, dg += g_stride)
+            for (long e = 0; e < (long)F * LANES; e += VL) *(vm *)(h + e) *= load(dg + e);
+        return;
+    }
     for (int p = 0; p < panels; p++, h += h_stride, dg += g_stride)
         for (int u = 0; u < F; u++)
             for (int v = 0; v < NV; v++) {
@@ -86,13 +108,13 @@ static void feedforward_masked(Network *net, int l, Columns *set, int i, const D
                                const Linear *w2) {
     LayerColumns *s = set->layers + l;
     const int d = net->d, F = net->F, group = group_of(net);
-    const long stride = panel_stride(d), h_stride = panel_stride(2 * F);
-    const long g_stride = panel_stride(F);
+    const long stride = panel_stride(d), h_stride = panel_stride(net->H);
+    const long g_stride = panel_stride(F), ff_norm = net->at.layers[l].ff_norm;
     for (int p = 0; p < set->panels; p += group) {
         const int panels = set->panels - p < group ? set->panels - p : group;
         float *x = set->x[i] + p * stride, *n = s->n_ff[i] + p * stride;
         float *h = s->h[i] + p * h_stride, *g = s->g[i] + p * g_stride;
-        rms_forward(d, x, n, s->r_ff[i] + p * LANES, panels);
+        norm_forward(net, ff_norm, x, n, s->u_ff[i] + p * stride, s->r_ff[i] + p * LANES, panels);
         apply(&net->step[l].w13, n, h, panels, 0);
         gate_forward(net, dropout, set->example + p * LANES, i, h, g, panels);
         if (w2) apply(w2, g, x, panels, 1);
@@ -110,17 +132,18 @@ static void feedforward_backward_from(Network *net, int l, Columns *set, int i, 
     LayerColumns *s = set->layers + l;
     const StepLayer *w = net->step + l;
     const int d = net->d, F = net->F, group = group_of(net);
-    const long stride = panel_stride(d), h_stride = panel_stride(2 * F);
-    const long g_stride = panel_stride(F);
+    const long stride = panel_stride(d), h_stride = panel_stride(net->H);
+    const long g_stride = panel_stride(F), ff_norm = net->at.layers[l].ff_norm;
     if (!dg) add_gradient(net, &w->w2, set->dx[i], s->g[i], set->panels);
     for (int p = 0; p < set->panels; p += group) {
         const int panels = set->panels - p < group ? set->panels - p : group;
         float *dx = set->dx[i] + p * stride, *h = s->h[i] + p * h_stride;
         float *dn = net->scratch_d[4], *here = dg ? dg + p * g_stride : net->scratch_f;
         if (!dg) apply_transposed(&w->w2, dx, here, panels, 0);
-        gate_backward(F, here, h, panels);
+        gate_backward(net, here, h, panels);
         apply_transposed(&w->w13, h, dn, panels, 0);
-        rms_backward(d, dn, s->n_ff[i] + p * stride, s->r_ff[i] + p * LANES, dx, panels, 1);
+        norm_backward(net, ff_norm, dn, s->n_ff[i] + p * stride, s->u_ff[i] + p * stride,
+                      s->r_ff[i] + p * LANES, dx, panels, 1);
     }
     add_gradient(net, &w->w13, s->h[i], s->n_ff[i], set->panels);
 }

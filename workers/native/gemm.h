@@ -135,62 +135,75 @@ static void apply_transposed(const Linear *linear, const float *y, float *x, int
     multiply(linear->columns, linear->rows, linear->t, y, x, panels, accumulate);
 }
 
-/* grad[i][0..vectors) += sum over all columns e of a[i][e] * b[e][0..vectors). */
-INLINE void outer_tile(const int rows, const int vectors, const float *a, long a_stride,
+#if VL == 16
+#define HALVES(columns) (((columns) + VL / 2 - 1) / (VL / 2))
+#else
+#define HALVES(columns) (((columns) + VL - 1) / VL * 2) /* narrow vectors are used whole */
+#endif
+typedef float vh __attribute__((vector_size(VL * 2), may_alias)); /* half a vector */
+
+/* grad[i][..] += sum over all columns e of a[i][e] * b[e][..], for so many halves of a vector. */
+INLINE void outer_tile(const int rows, const int halves, const float *a, long a_stride,
                        const float *restrict b, int panels, float *restrict grad, long step) {
+    const int vectors = halves / 2, tail = halves % 2;
     vf sum[8][2];
-    for (int i = 0; i < rows; i++)
+    vh last[8];
+    for (int i = 0; i < rows; i++) {
         for (int j = 0; j < vectors; j++) sum[i][j] = load(grad + i * step + j * VL);
+        if (tail) last[i] = *(const vh *)(grad + i * step + vectors * VL);
+    }
     for (int p = 0; p < panels; p++, a += a_stride)
         for (int lane = 0; lane < LANES; lane++, b += STRIP) {
             vf right[2];
             for (int j = 0; j < vectors; j++) right[j] = load(b + j * VL);
             for (int i = 0; i < rows; i++) {
-                const vf left = splat(a[i * LANES + lane]);
+                const float left = a[i * LANES + lane];
                 for (int j = 0; j < vectors; j++) sum[i][j] += left * right[j];
+                if (tail) last[i] += left * *(const vh *)(b + vectors * VL);
             }
         }
-    for (int i = 0; i < rows; i++)
+    for (int i = 0; i < rows; i++) {
         for (int j = 0; j < vectors; j++) *(vm *)(grad + i * step + j * VL) = sum[i][j];
+        if (tail) *(vh *)(grad + i * step + vectors * VL) = last[i];
+    }
 }
 
-#define OUTER_CASE(n, vectors)                                                      \
+#define OUTER_CASE(n, halves)                                                       \
     case n:                                                                         \
-        outer_tile(n, vectors, a + from * LANES, a_stride, b, panels,               \
+        outer_tile(n, halves, a + from * LANES, a_stride, b, panels,                \
                    grad + from * step + j, step);                                   \
         break;
 
+#define OUTER_CASES_6(halves) \
+    OUTER_CASE(1, halves)     \
+    OUTER_CASE(2, halves)     \
+    OUTER_CASE(3, halves)     \
+    OUTER_CASE(4, halves)     \
+    OUTER_CASE(5, halves)     \
+    OUTER_CASE(6, halves)
+
+#define OUTER_CASES_8(halves) \
+    OUTER_CASES_6(halves)     \
+    OUTER_CASE(7, halves)     \
+    OUTER_CASE(8, halves)
+
 /* G += A B^T: the gradient of a weight from that of its output, A in panels, and its input, B in
- * strips (see to_strips). Tiles of 6 rows and 2 vectors, or 8 and 1. */
+ * strips (see to_strips). Tiles of 6 rows and up to 2 vectors, or 8 and up to 1. */
 static void accumulate_outer(int rows, int columns, const float *a, const float *b, int panels,
                              float *grad) {
     const long a_stride = panel_stride(rows), step = padded(columns);
-    for (int j = 0; j < step; j += STRIP, b += (long)panels * LANES * STRIP) {
-        const int pair = j + STRIP <= step, height = pair ? 6 : 8;
-        const Deal dealt = deal(rows, height);
+    for (int j = 0; j < columns; j += STRIP, b += (long)panels * LANES * STRIP) {
+        const int halves = columns - j < STRIP ? HALVES(columns - j) : 4;
+        const Deal dealt = deal(rows, halves > 2 ? 6 : 8);
         for (int tile = 0; tile < dealt.tiles; tile++) {
             const long from = tile_start(dealt, tile);
             const int here = dealt.height + (tile < dealt.extra);
-            if (pair)
-                switch (here) {
-                    OUTER_CASE(1, 2)
-                    OUTER_CASE(2, 2)
-                    OUTER_CASE(3, 2)
-                    OUTER_CASE(4, 2)
-                    OUTER_CASE(5, 2)
-                    OUTER_CASE(6, 2)
-                }
-            else
-                switch (here) {
-                    OUTER_CASE(1, 1)
-                    OUTER_CASE(2, 1)
-                    OUTER_CASE(3, 1)
-                    OUTER_CASE(4, 1)
-                    OUTER_CASE(5, 1)
-                    OUTER_CASE(6, 1)
-                    OUTER_CASE(7, 1)
-                    OUTER_CASE(8, 1)
-                }
+            if (halves == 4) switch (here) { OUTER_CASES_6(4) }
+            if (halves == 2) switch (here) { OUTER_CASES_8(2) }
+#if VL == 16
+            if (halves == 3) switch (here) { OUTER_CASES_6(3) }
+            if (halves == 1) switch (here) { OUTER_CASES_8(1) }
+#endif
         }
     }
 }

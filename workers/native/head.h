@@ -57,8 +57,9 @@ static void panel_loss(int V, float *logits, const int32_t *label, int count, fl
 /* Logits of the set's last position; counts loss and correct answers of its first `count`
  * columns. With scale != 0 also goes back: gradient of out, and dx_3. */
 static void head(Network *net, Columns *set, int count, float scale, Tally *tally) {
-    const int V = net->V, d = net->d;
-    rms_forward(d, set->x[3], net->n_final, net->r_final, set->panels);
+    const int V = net->V;
+    norm_forward(net, net->at.norm, set->x[3], net->n_final, net->u_final, net->r_final,
+                 set->panels);
     apply(&net->out, net->n_final, net->logits, set->panels, 0);
     for (int p = 0; p < set->panels; p++) {
         const int left = count - p * LANES;
@@ -69,7 +70,8 @@ static void head(Network *net, Columns *set, int count, float scale, Tally *tall
     float *dn = net->scratch_d[4];
     add_gradient(net, &net->out, net->logits, net->n_final, set->panels);
     apply_transposed(&net->out, net->logits, dn, set->panels, 0);
-    rms_backward(d, dn, net->n_final, net->r_final, set->dx[3], set->panels, 0);
+    norm_backward(net, net->at.norm, dn, net->n_final, net->u_final, net->r_final, set->dx[3],
+                  set->panels, 0);
 }
 
 #endif

@@ -1,5 +1,5 @@
-/* RMSNorm without its gain (which is multiplied into the weights after it), rotations, softmax, the
- * moves between panels, token-major tables and strips, and gradients of weights. */
+/* RMSNorm without its gain (which is multiplied into the weights after it), LayerNorm, rotations,
+ * softmax, the moves between panels, token-major tables and strips, and gradients of weights. */
 #ifndef GROKTIME_NORM_H
 #define GROKTIME_NORM_H
 
@@ -44,6 +44,80 @@ static void rms_backward(int rows, const float *dn, const float *n, const float 
         }
 }
 
+/* u = (x - mean) r with r = 1 / sqrt(variance + eps), and n = gain u + bias. */
+static void layer_forward(int rows, const float *gain, const float *bias, const float *x, float *n,
+                          float *u, float *r, int panels) {
+    const long stride = panel_stride(rows);
+    const float share = 1.0f / (float)rows;
+    for (int p = 0; p < panels; p++, x += stride, n += stride, u += stride, r += LANES)
+        for (int v = 0; v < NV; v++) {
+            vf mean = (vf){0}, sum = (vf){0};
+            for (int f = 0; f < rows; f++) mean += CROW(x, f, v);
+            mean *= share;
+            for (int f = 0; f < rows; f++)
+                sum += (CROW(x, f, v) - mean) * (CROW(x, f, v) - mean);
+            const vf scale = 1.0f / sqrt_vf(sum * share + NORM_EPS);
+            ROW(r, 0, v) = scale;
+            for (int f = 0; f < rows; f++) {
+                const vf unit = (CROW(x, f, v) - mean) * scale;
+                ROW(u, f, v) = unit;
+                ROW(n, f, v) = unit * gain[f] + bias[f];
+            }
+        }
+}
+
+/* With du = gain dn: dx (+)= r (du - mean(du) - u mean(du u)); adds to dgain and dbias. */
+static void layer_backward(int rows, const float *gain, const float *dn, const float *u,
+                           const float *r, float *dgain, float *dbias, float *dx, int panels,
+                           int accumulate) {
+    const long stride = panel_stride(rows);
+    const float share = 1.0f / (float)rows;
+    for (int f = 0; f < rows; f++) {
+        vf along = (vf){0}, sum = (vf){0};
+        for (long at = 0; at < stride * panels; at += stride)
+            for (int v = 0; v < NV; v++) {
+                along += CROW(dn + at, f, v) * CROW(u + at, f, v);
+                sum += CROW(dn + at, f, v);
+            }
+        for (int lane = 0; lane < VL; lane++) dgain[f] += along[lane], dbias[f] += sum[lane];
+    }
+    for (int p = 0; p < panels; p++, dn += stride, u += stride, dx += stride, r += LANES)
+        for (int v = 0; v < NV; v++) {
+            vf mean = (vf){0}, along = (vf){0};
+            for (int f = 0; f < rows; f++) {
+                const vf du = CROW(dn, f, v) * gain[f];
+                mean += du;
+                along += du * CROW(u, f, v);
+            }
+            mean *= share, along *= share;
+            const vf scale = CROW(r, 0, v);
+            for (int f = 0; f < rows; f++) {
+                vf value = scale * (CROW(dn, f, v) * gain[f] - mean - CROW(u, f, v) * along);
+                if (accumulate) value += CROW(dx, f, v);
+                ROW(dx, f, v) = value;
+            }
+        }
+}
+
+/* The network's norm whose gain is parameter `at`: what the weights after it see goes to n. */
+static void norm_forward(const Network *net, long at, const float *x, float *n, float *u, float *r,
+                         int panels) {
+    const float *gain = net->run->weights + at;
+    if (net->run->layer_norm)
+        layer_forward(net->d, gain, gain + net->d, x, n, u, r, panels);
+    else
+        rms_forward(net->d, x, n, r, panels);
+}
+
+static void norm_backward(const Network *net, long at, const float *dn, const float *n,
+                          const float *u, const float *r, float *dx, int panels, int accumulate) {
+    if (net->run->layer_norm)
+        layer_backward(net->d, net->run->weights + at, dn, u, r, net->grad + at,
+                       net->grad + at + net->d, dx, panels, accumulate);
+    else
+        rms_backward(net->d, dn, n, r, dx, panels, accumulate);
+}
+
 /* Rotates the pairs (2m, 2m+1) of every column by offset positions (sign -1: back). */
 static void rotate(const Network *net, const float *x, float *y, int offset, float sign,
                    int panels) {
@@ -64,7 +138,7 @@ static void rotate_table(const Network *net, const float *x, long step, float *y
                          float sign, int accumulate) {
     const int half = net->d / 2;
     const float *c = net->rope_cos + offset * half, *s = net->rope_sin + offset * half;
-    for (long t = 0; t < net->V; t++)
+    for (long t = 0; t < net->U; t++)
         for (int m = 0; m < half; m++) {
             const long at = t * net->d + 2 * m;
             const float a = x[t * step + 2 * m], b = x[t * step + 2 * m + 1];

@@ -46,11 +46,21 @@ static int merges_qk(const Network *net, int l) {
     return l > 0 && l == net->L - 1 && !net->run->rope;
 }
 
+/* The gain at `at`, or one where a LayerNorm has multiplied with its own already. */
+INLINE const float *folded_gain(const Network *net, long at) {
+    return net->run->layer_norm ? net->ones : net->run->weights + at;
+}
+
+/* Where the gradient of a folded gain goes. */
+INLINE float *folded_gain_gradient(Network *net, long at) {
+    return net->run->layer_norm ? net->no_gain : net->grad + at;
+}
+
 /* Attention's weights, and products of them that examples meet as one matrix. */
 static void fold_attention(Network *net, int l) {
     StepLayer *s = net->step + l;
     const LayerOffsets *at = net->at.layers + l;
-    const float *w = net->run->weights, *gain = w + at->attn_norm;
+    const float *w = net->run->weights, *gain = folded_gain(net, at->attn_norm);
     const long d = net->d;
     set_weight(&s->wo, w + at->wo);
     fold_weight(net, &s->wk, w + at->wk, gain, 1.0f);
@@ -100,12 +110,13 @@ static void fold_gains(Network *net) {
         const LayerOffsets *at = net->at.layers + l;
         StepLayer *step = net->step + l;
         fold_attention(net, l);
-        fold(net->flat, F, d, w + at->w1, w + at->ff_norm, 1.0f);
-        fold(net->flat + F * d, F, d, w + at->w3, w + at->ff_norm, 1.0f);
+        const float *gain = folded_gain(net, at->ff_norm);
+        fold(net->flat, F, d, w + at->w1, gain, 1.0f);
+        if (net->run->gated) fold(net->flat + F * d, F, d, w + at->w3, gain, 1.0f);
         set_weight(&step->w13, net->flat);
         set_weight(&step->w2, w + at->w2);
     }
-    fold_weight(net, &net->out, w + net->at.out, w + net->at.norm, 1.0f);
+    fold_weight(net, &net->out, w + net->at.out, folded_gain(net, net->at.norm), 1.0f);
 }
 
 static long gradient_size(const Linear *linear) {
@@ -132,18 +143,19 @@ static void unfold_gains(Network *net) {
     for (int l = 0; l < net->L; l++) {
         const LayerOffsets *at = net->at.layers + l;
         const StepLayer *s = net->step + l;
-        const float *attn = w + at->attn_norm, *ff = w + at->ff_norm;
-        float *dattn = g + at->attn_norm, *dff = g + at->ff_norm;
+        const float *attn = folded_gain(net, at->attn_norm), *ff = folded_gain(net, at->ff_norm);
+        float *dattn = folded_gain_gradient(net, at->attn_norm);
+        float *dff = folded_gain_gradient(net, at->ff_norm);
         unfold_products(net, l);
         unfold(&s->wq, 0, d, w + at->wq, attn, scale, g + at->wq, dattn);
         unfold(&s->wk, 0, d, w + at->wk, attn, 1.0f, g + at->wk, dattn);
         unfold(&s->wv, 0, d, w + at->wv, attn, 1.0f, g + at->wv, dattn);
         unfold(&s->w13, 0, F, w + at->w1, ff, 1.0f, g + at->w1, dff);
-        unfold(&s->w13, F, F, w + at->w3, ff, 1.0f, g + at->w3, dff);
+        if (net->run->gated) unfold(&s->w13, F, F, w + at->w3, ff, 1.0f, g + at->w3, dff);
         transpose(F, d, padded(d), s->w2.dw, g + at->w2);
     }
-    unfold(&net->out, 0, net->V, w + net->at.out, w + net->at.norm, 1.0f, g + net->at.out,
-           g + net->at.norm);
+    unfold(&net->out, 0, net->V, w + net->at.out, folded_gain(net, net->at.norm), 1.0f,
+           g + net->at.out, folded_gain_gradient(net, net->at.norm));
 }
 
 /* AdamW as PyTorch does it; `step` counts from 1. */

@@ -32,7 +32,8 @@ static void shared_forward(Network *net) {
         LayerColumns *above = set->layers + l + 1;
         for (int i = 0; i < count; i++) {
             feedforward(net, l, set, i);
-            rms_forward(d, set->x[i], above->n_attn[i], above->r_attn[i], set->panels);
+            norm_forward(net, net->at.layers[l + 1].attn_norm, set->x[i], above->n_attn[i],
+                         above->u_attn[i], above->r_attn[i], set->panels);
             from_panels(d, V, above->n_attn[i], share->n_tm[i][l + 1]);
             memset(share->dn_tm[i][l + 1], 0, (size_t)V * d * sizeof(float));
         }
@@ -54,8 +55,8 @@ static void shared_backward(Network *net) {
             to_panels(d, V, share->dn_tm[i][l], net->scratch_d[i]);
         if (l < net->L - 1) attention_middle_backward(net, l, set, 0, count);
         for (int i = 0; i < count; i++)
-            rms_backward(d, net->scratch_d[i], s->n_attn[i], s->r_attn[i], set->dx[i],
-                         set->panels, l < net->L - 1);
+            norm_backward(net, net->at.layers[l].attn_norm, net->scratch_d[i], s->n_attn[i],
+                          s->u_attn[i], s->r_attn[i], set->dx[i], set->panels, l < net->L - 1);
         for (int i = 0; i < count; i++) feedforward_backward(net, l - 1, set, i);
     }
     embedding_attention_backward(net, set, 0, count);
@@ -75,7 +76,8 @@ static void examples_forward(Network *net, Columns *set) {
                 gather(d, net->share.n_tm[j][l], set->token[0] + p * LANES,
                        s->n_attn[j] + p * panel_stride(d));
         for (int j = low; j < TOKENS; j++)
-            rms_forward(d, set->x[j], s->n_attn[j], s->r_attn[j], set->panels);
+            norm_forward(net, net->at.layers[l].attn_norm, set->x[j], s->n_attn[j], s->u_attn[j],
+                         s->r_attn[j], set->panels);
         if (l == top) {
             attention_last(net, l, set);
             feedforward(net, l, set, TOKENS - 1);
@@ -109,8 +111,8 @@ static void examples_backward(Network *net, Columns *set) {
                             net->share.dn_tm[j][l]);
         /* Below the last layer every position has a gradient; above it only the last one had. */
         for (int j = low; j < TOKENS; j++)
-            rms_backward(d, dn[j], s->n_attn[j], s->r_attn[j], set->dx[j], set->panels,
-                         l < top || j == TOKENS - 1);
+            norm_backward(net, net->at.layers[l].attn_norm, dn[j], s->n_attn[j], s->u_attn[j],
+                          s->r_attn[j], set->dx[j], set->panels, l < top || j == TOKENS - 1);
     }
     for (int i = first; i < TOKENS; i++) feedforward_backward(net, 0, set, i);
     if (top > 0 && net->dropout_on)

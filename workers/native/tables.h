@@ -1,4 +1,4 @@
-/* Layer 0: attention sees only V different tokens, so queries, keys, scores and Wo Wv of the
+/* Layer 0: attention sees only V different tokens (times four with learned positions), so queries, keys, scores and Wo Wv of the
  * values are tables over the vocabulary; an example looks up, softmaxes and mixes. */
 #ifndef GROKTIME_TABLES_H
 #define GROKTIME_TABLES_H
@@ -10,13 +10,35 @@ static int offsets_of(const Network *net) { return net->run->rope ? TOKENS : 1; 
 /* The table of offset i - j; without positions there is one for all. */
 INLINE int offset_between(const Network *net, int i, int j) { return net->run->rope ? i - j : 0; }
 
+/* Embedding plus position, for every pair of them. */
+static float *placed_embedding(const Network *net) {
+    const float *token = net->run->weights + net->at.embedding;
+    const float *position = net->run->weights + net->at.positions;
+    const long d = net->d, V = net->V;
+    for (long row = 0; row < net->U; row++)
+        for (long f = 0; f < d; f++)
+            net->tables.placed[row * d + f] = token[row % V * d + f] + position[row / V * d + f];
+    return net->tables.placed;
+}
+
+/* And back: a token's gradient is the sum over positions, a position's that over tokens. */
+static void placed_embedding_backward(const Network *net, const float *gradient) {
+    float *token = net->grad + net->at.embedding, *position = net->grad + net->at.positions;
+    const long d = net->d, V = net->V;
+    for (long row = 0; row < net->U; row++)
+        for (long f = 0; f < d; f++) {
+            token[row % V * d + f] += gradient[row * d + f];
+            position[row / V * d + f] += gradient[row * d + f];
+        }
+}
+
 static void tables_forward(Network *net) {
     Tables *t = &net->tables;
     const StepLayer *w = &net->step[0];
-    const int V = net->V, d = net->d, panels = panels_of(V);
-    t->e_tm = net->run->weights + net->at.embedding;
+    const int V = net->U, d = net->d, panels = panels_of(V);
+    t->e_tm = net->run->learned ? placed_embedding(net) : net->run->weights + net->at.embedding;
     to_panels(d, V, t->e_tm, t->panel);
-    rms_forward(d, t->panel, t->n, t->r, panels);
+    norm_forward(net, net->at.layers[0].attn_norm, t->panel, t->n, t->u, t->r, panels);
     apply(&w->wq, t->n, t->q, panels, 0);
     apply(&w->wk, t->n, t->k, panels, 0);
     apply(&w->vo, t->n, t->vo, panels, 0);
@@ -31,7 +53,7 @@ static void tables_forward(Network *net) {
 
 static void tables_zero_gradients(Network *net) {
     Tables *t = &net->tables;
-    const int V = net->V;
+    const int V = net->U;
     const size_t table = (size_t)V * net->d * sizeof(float);
     memset(t->de_tm, 0, table);
     memset(t->dvo_tm, 0, table);
@@ -43,7 +65,7 @@ static void tables_zero_gradients(Network *net) {
 static void tables_backward(Network *net) {
     Tables *t = &net->tables;
     const StepLayer *w = &net->step[0];
-    const int V = net->V, d = net->d, panels = panels_of(V);
+    const int V = net->U, d = net->d, panels = panels_of(V);
     float *dvo = t->panel, *dn = t->q, *dk = t->vo; /* q, vo: done with */
 
     to_panels(d, V, t->dvo_tm, dvo);
@@ -69,15 +91,16 @@ static void tables_backward(Network *net) {
 
     float *de = t->panel;
     to_panels(d, V, t->de_tm, de);
-    rms_backward(d, dn, t->n, t->r, de, panels, 1);
-    from_panels(d, V, de, net->grad + net->at.embedding);
+    norm_backward(net, net->at.layers[0].attn_norm, dn, t->n, t->u, t->r, de, panels, 1);
+    from_panels(d, V, de, net->run->learned ? t->de_tm : net->grad + net->at.embedding);
+    if (net->run->learned) placed_embedding_backward(net, t->de_tm);
 }
 
 /* x_i = E[token_i] + sum_{j <= i} w_ij VO[token_j] for the positions first..last-1. */
 static void embedding_attention(Network *net, Columns *set, int first, int last) {
     const Tables *t = &net->tables;
     const int d = net->d;
-    const long stride = panel_stride(d), s_stride = panel_stride(net->V);
+    const long stride = panel_stride(d), s_stride = panel_stride(net->U);
     for (int p = 0; p < set->panels; p++) {
         const int32_t *token[TOKENS];
         for (int j = 0; j < last; j++) {
@@ -111,7 +134,7 @@ static void embedding_attention(Network *net, Columns *set, int first, int last)
 static void embedding_attention_backward(Network *net, Columns *set, int first, int last) {
     Tables *t = &net->tables;
     const int d = net->d;
-    const long stride = panel_stride(d), s_stride = panel_stride(net->V);
+    const long stride = panel_stride(d), s_stride = panel_stride(net->U);
     float *dvo = net->scratch_d[4];
     for (int p = 0; p < set->panels; p++) {
         const int32_t *token[TOKENS];

@@ -1,12 +1,12 @@
 // Capacity: how many bits fit into a model, and into a parameter.
 
-import { el } from "../dom.js";
+import { el, rich } from "../dom.js";
 import { here, settle } from "../address.js";
 import { ChartCard } from "../chart-card.js";
 import { refill } from "../controls.js";
 import { chosen } from "../suites.js";
 import {
-  axisPickers, chartQuery, explain, fineSettings, intro, methodPicker, readings, suiteNote, suitePicker,
+  axisPickers, chartQuery, explain, intro, measuring, methodPicker, readings, suiteNote, suitePicker,
 } from "../panel.js";
 
 const SETTINGS = ["method", "level"];
@@ -17,13 +17,25 @@ const modelAxes = (suite) => ({
   ...suite, axes: Object.fromEntries(Object.entries(suite.axes).filter(([axis]) => !DATA_AXES.includes(axis))),
 });
 
+const HEIGHT = "clamp(360px, calc(100vh - 320px), 560px)";
+
+// From which size the data of each prime fit into the weights at all.
+function thresholds(rows) {
+  if (!rows?.length) return "";
+  return el("div", { class: "table-frame" }, el("table", { class: "small" },
+    el("caption", { class: "visually-hidden" }, "P_mem by prime"),
+    el("thead", {}, el("tr", {}, ["p", "n", "K_mem", "P_mem"].map((name) => el("th", { scope: "col", class: "number" }, ...rich(name))))),
+    el("tbody", {}, rows.map((row) => el("tr", {}, [row.prime, row.n, row.k_mem, row.p_mem].map((value) =>
+      el("td", { class: "number" }, String(value))))))));
+}
+
 export function view() {
   const controls = el("form", { class: "card controls", "aria-label": "Settings of the charts", onsubmit: (e) => e.preventDefault() });
   const numbers = el("section", { class: "card", "aria-label": "Numbers of the charts" });
-  const curves = new ChartCard({ name: "capacity", title: "Memorised bits", height: 460 });
+  const curves = new ChartCard({ name: "capacity", title: "Memorised bits", height: HEIGHT });
   const fit = new ChartCard({
-    name: "capacity_fit", title: "Capacity", height: 460,
-    onMeta: (meta) => numbers.replaceChildren(...(meta ? [readings(meta)] : [])),
+    name: "capacity_fit", title: "Capacity", height: HEIGHT,
+    onMeta: (meta) => numbers.replaceChildren(...(meta ? [readings(meta), thresholds(meta.thresholds)] : [])),
   });
   const cards = [curves, fit];
   const node = el("div", { class: "view" },
@@ -32,18 +44,18 @@ export function view() {
     controls,
     el("div", { class: "columns" },
       el("div", { class: "pair" }, cards.map((card) => card.node)),
-      el("div", { class: "stack" }, numbers, explain("How to read this",
+      numbers), explain("How to read this",
         "First: bits memorised against bits in the dataset. On the dashed line everything is memorised; the level a curve bends to is that model's capacity (dotted).",
         "Second: capacity grows in proportion to parameters. The slope is C_model, in bits per parameter: the paper found 2.16 for its central model, and ours stands in the numbers above.",
         "Dividing a dataset's complexity K_mem by C_model gives P_mem, the size from which memorising it is possible at all. Grokking starts later: being able to memorise is not yet being quick at it.",
-        "An open marker is a width whose curve never bent or sagged; its capacity is less certain."))));
+        "An open marker is a width whose curve never bent or sagged; its capacity is less certain."));
 
   async function update(query, all) {
     const suite = chosen(all, query);
     settle({ suite: suite.name, method: query.get("method") ?? suite.analysis?.method ?? "robust" });
     query = here().query;
-    refill(controls, suitePicker(all, suite), ...axisPickers(modelAxes(suite), query, { any: true }), methodPicker(query),
-      suiteNote(suite), fineSettings(query, suite, ["level"]));
+    refill(controls, suitePicker(all, suite), ...axisPickers(modelAxes(suite), query, { any: true }),
+      measuring(query, suite, [methodPicker(query)], ["level"]), suiteNote(suite));
     await Promise.all(cards.map((card) => card.load(chartQuery(query, modelAxes(suite), SETTINGS))));
   }
   return { node, update, redraw: () => cards.forEach((card) => card.redraw()) };

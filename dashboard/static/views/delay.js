@@ -7,36 +7,34 @@ import { refill, segmented } from "../controls.js";
 import { compact, forgetPlots, logDelay } from "../drawing.js";
 import { chosen } from "../suites.js";
 import {
-  axisPickers, chartQuery, clockPicker, explain, fineSettings, firstSetting, guide, intro, labelsPicker, legend,
-  methodPicker, primePicker, readings, suiteNote, suitePicker, unitsPicker,
+  axisPickers, chartQuery, clockPicker, explain, explained, intro, labelsPicker, legend, measuring,
+  methodPicker, primePicker, readings, story, suiteNote, suitePicker, unitsPicker, verdict,
 } from "../panel.js";
 
 const FINE = ["t_mem", "t_gen", "e_train", "e_val", "max_width", "level"];
-const SETTINGS = ["prime", "method", "clock", "units", "labels", ...FINE];
+const SETTINGS = ["prime", "method", "clock", "units", "labels", "arrangement", ...FINE];
 const REFRESH_MS = 2500;
 
 export function view() {
   const controls = el("form", { class: "card controls", "aria-label": "Settings of the chart", onsubmit: (e) => e.preventDefault() });
   const numbers = el("section", { class: "card", "aria-label": "Numbers of the chart" });
   const place = el("div", { class: "stack" });
-  const side = el("div", { class: "stack" }, numbers, words());
-  const note = el("div", {});
+  const told = el("div", {});
   const caption = el("p", { class: "caption" });
   const node = el("div", { class: "view" },
     intro("Where does grokking start?",
-      "A model groks when it fits its training data long before it generalises. The claim: that begins at the size P_cross where memorising becomes faster than generalising."),
-    note, controls, el("div", { class: "columns" }, place, side));
+      "A model groks when it fits its data long before it generalises. The claim: this starts at P_cross, where memorising becomes the faster way."),
+    controls, el("div", { class: "columns" }, place, numbers), told, words());
 
   let suite;
-  let known = [];
   let cards = [];
   let timer;
   const scaled = (figure) => (here().query.get("scale") === "log" ? logDelay(figure) : figure);
   const single = new ChartCard({
-    name: "delay", title: "Delay and speeds", height: 600, adapt: scaled,
+    name: "delay", title: "Delay and speeds", height: "clamp(400px, calc(100vh - 300px), 680px)", adapt: scaled,
     onMeta: (meta) => {
-      numbers.replaceChildren(...(meta ? [readings(meta)] : []));
-      note.replaceChildren(...[guide(suite, meta, known)].filter(Boolean));
+      numbers.replaceChildren(...(meta ? [verdict(meta.verdict), readings(meta)] : []));
+      told.replaceChildren(...[story(meta)].filter(Boolean));
     },
     onClick: ({ data, customdata }) => {
       // A faint point is one run, a strong one all seeds of its width; the curves are no runs.
@@ -46,22 +44,25 @@ export function view() {
   });
 
   async function update(query, all) {
-    known = all;
     suite = chosen(all, query);
-    const prime = query.get("prime") ?? middle(suite.primes);
     settle({
-      suite: suite.name, ...firstSetting(suite, query), prime,
+      suite: suite.name,
       method: query.get("method") ?? suite.analysis?.method ?? "robust",
       clock: query.get("clock") ?? suite.analysis?.clock ?? "online",
     });
     query = here().query;
     refill(controls,
       suitePicker(all, suite), ...axisPickers(suite, query), primePicker(suite, query, { all: true }),
-      methodPicker(query), clockPicker(query), unitsPicker(query), labelsPicker(suite, query),
-      segmented("Delay axis", "scale", [{ value: "linear", text: "Linear" }, { value: "log", text: "Log" }], query.get("scale") ?? "linear"),
-      suiteNote(suite), fineSettings(query, suite, FINE));
+      measuring(query, suite, [
+        methodPicker(query), clockPicker(query), unitsPicker(query), labelsPicker(suite, query),
+        explained(segmented("Delay axis", "scale", [{ value: "linear", text: "Linear" }, { value: "log", text: "Log" }], query.get("scale") ?? "linear"),
+          "On a log axis a delay of zero has a place of its own below 1."),
+        explained(segmented("Figure", "arrangement", [{ value: "panels", text: "Two panels" }, { value: "twin", text: "Paper's" }], query.get("arrangement") ?? "panels"),
+          "Delays above speeds over one axis of P, or both in one plot with two axes as in the paper."),
+      ], FINE), suiteNote(suite));
     const several = query.get("prime") === "all";
     numbers.hidden = several;
+    place.parentNode.classList.toggle("alone", several);
     if (several) return multiples(query);
     cards = [single];
     place.replaceChildren(single.node);
@@ -69,11 +70,11 @@ export function view() {
   }
 
   async function multiples(query) {
-    note.replaceChildren();
+    told.replaceChildren();
     cards = suite.primes.map((prime) => {
       const aside = el("span", { class: "aside" });
       const card = new ChartCard({
-        name: "delay", title: `p = ${prime}`, height: 236, level: "h3",
+        name: "delay", title: `p = ${prime}`, height: 280, level: "h3",
         config: { displayModeBar: false },
         adapt: (figure) => compact(scaled(figure)),
         onMeta: (meta) => {
@@ -104,15 +105,13 @@ export function view() {
   return { node, update, heard, redraw: () => together((card) => card.redraw()), leave: () => clearTimeout(timer) };
 }
 
-const middle = (values) => values[Math.floor((values.length - 1) / 2)];
-
 function words() {
   return explain("How to read this",
-    el("p", {}, "Each point is a model. Its height (left axis) is the ", el("strong", {}, "delay ΔE"),
+    el("p", {}, "Each point is a model. Its height is the ", el("strong", {}, "delay ΔE"),
       ": epochs between fitting the training set and generalising. Faint points are single seeds, strong ones the least delay over seeds; colour is the width."),
-    el("p", {}, "The curves (right axis) are two speeds: ", el("span", { class: "gen" }, ...rich("T_gen")), ", the time to generalise, and ",
+    el("p", {}, "The curves are two speeds: ", el("span", { class: "gen" }, ...rich("T_gen")), ", the time to generalise, and ",
       el("span", { class: "mem" }, ...rich("T_mem")), ", the time to memorise random labels worth as many bits. Bands reach from the fastest to the slowest seed; an arrow means not reached, a cross that a seed diverged."),
-    "The dashed crosshair is P_cross with its confidence band, the green line P_onset. The dotted line is P_mem, where the data would first fit into the weights; the paper finds it well below.",
+    "The dashed line is P_cross with its confidence band, the green line P_onset. The dotted line is P_mem, where the data would first fit into the weights; the paper finds it well below.",
     legend([
       ["under_capacity", "under capacity: training never fitted"],
       ["immediate", "generalises at once: no delay"],

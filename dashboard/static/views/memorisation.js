@@ -6,7 +6,7 @@ import { ChartCard } from "../chart-card.js";
 import { numberField, refill } from "../controls.js";
 import { chosen } from "../suites.js";
 import {
-  axisPickers, chartQuery, clockPicker, explain, fineSettings, firstSetting, intro, labelsPicker, methodPicker, readings,
+  axisPickers, chartQuery, clockPicker, explain, intro, labelsPicker, measuring, methodPicker, readings,
   suiteNote, suitePicker, unitsPicker,
 } from "../panel.js";
 
@@ -26,9 +26,9 @@ function windowFields(query, suite) {
 export function view() {
   const controls = el("form", { class: "card controls", "aria-label": "Settings of the charts", onsubmit: (e) => e.preventDefault() });
   const numbers = el("section", { class: "card", "aria-label": "Numbers of the charts" });
-  const inverse = new ChartCard({ name: "memorisation_inverse", title: "Against inverse capacity", height: 460 });
+  const inverse = new ChartCard({ name: "memorisation_inverse", title: "Against inverse capacity", height: "clamp(360px, calc(100vh - 320px), 560px)" });
   const collapse = new ChartCard({
-    name: "memorisation", title: "Against capacity fraction", height: 460,
+    name: "memorisation", title: "Against capacity fraction", height: "clamp(360px, calc(100vh - 320px), 560px)",
     onMeta: (meta) => numbers.replaceChildren(...(meta ? [readings(meta)] : [])),
   });
   const cards = [inverse, collapse];
@@ -38,22 +38,23 @@ export function view() {
     controls,
     el("div", { class: "columns" },
       el("div", { class: "pair" }, cards.map((card) => card.node)),
-      el("div", { class: "stack" }, numbers, explain("How to read this",
+      numbers), explain("How to read this",
         "First: time to memorise T_mem against 1/(C·P). Each prime has its own curve, because larger primes mean more bits to memorise; lines are the exponential law fitted to each.",
         "Second: the same points against f = K_mem/(C·P). If only the filled share matters, the curves collapse onto one, and T_mem grows as e to the a·f inside the shaded window.",
-        "Lines are the exponential law and its rivals, fitted on the window; the panel says which of them AIC prefers and whether anything but f still matters. Pale points lie outside the window."))));
+        "Lines are the exponential law and its rivals, fitted on the window; the panel says which of them AIC prefers and whether anything but f still matters. Pale points lie outside the window. Primes are coloured from yellow (small) to blue (large)."));
 
   async function update(query, all) {
     const suite = chosen(all, query);
     settle({
-      suite: suite.name, ...firstSetting(suite, query),
+      suite: suite.name,
       method: query.get("method") ?? suite.analysis?.method ?? "robust",
       clock: query.get("clock") ?? suite.analysis?.clock ?? "online",
     });
     query = here().query;
-    refill(controls, suitePicker(all, suite), ...axisPickers(suite, query), methodPicker(query), clockPicker(query),
-      unitsPicker(query), labelsPicker(suite, query), suiteNote(suite),
-      fineSettings(query, suite, FINE, windowFields(query, suite)));
+    refill(controls, suitePicker(all, suite), ...axisPickers(suite, query),
+      measuring(query, suite, [methodPicker(query), clockPicker(query), unitsPicker(query), labelsPicker(suite, query)],
+        FINE, windowFields(query, suite)),
+      suiteNote(suite));
     await Promise.all(cards.map((card) => card.load(chartQuery(query, suite, SETTINGS))));
   }
   return { node, update, redraw: () => cards.forEach((card) => card.redraw()) };

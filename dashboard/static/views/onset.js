@@ -6,45 +6,49 @@ import { ChartCard } from "../chart-card.js";
 import { refill, select } from "../controls.js";
 import { axisName, chosen } from "../suites.js";
 import {
-  axisPickers, chartQuery, clockPicker, explain, fineSettings, intro, labelsPicker, methodPicker, readings, suiteNote,
+  axisPickers, chartQuery, clockPicker, explain, intro, labelsPicker, measuring, methodPicker, suiteNote,
   suitePicker, unitsPicker,
 } from "../panel.js";
 
 const FINE = ["t_mem", "t_gen", "e_train", "e_val", "max_width", "level"];
 const SETTINGS = ["method", "clock", "units", "labels", ...FINE];
+const HEIGHT = "clamp(340px, calc(100vh - 420px), 560px)";
 const TONES = { strong: "good", weak: "bad", moderate: "warn" };
+
+// One part of the claim: what it says, its number here, and whether it holds.
+const part = ({ claim, number, verdict, tone, detail }) => el("div", { class: "card claim-part" },
+  el("p", { class: "claim-text" }, claim), el("p", { class: "claim-number" }, number),
+  el("p", {}, el("span", { class: `badge ${tone}` }, verdict), el("small", {}, detail)));
 
 export function view() {
   const controls = el("form", { class: "card controls", "aria-label": "Settings of the charts", onsubmit: (e) => e.preventDefault() });
-  const numbers = el("section", { class: "card", "aria-label": "Numbers of the charts" });
+  const claims = el("section", { class: "claims", "aria-label": "The claim, part by part" });
   const tests = el("section", { class: "card", "aria-labelledby": "tests-title" });
   const within = el("section", { class: "card", "aria-labelledby": "within-title" });
   let suite;
   let axes = [];
   const prediction = new ChartCard({
-    name: "onset", title: "Predicted and empirical", height: 500,
+    name: "onset", title: "Predicted and empirical", height: HEIGHT,
     onMeta: (meta) => {
-      numbers.replaceChildren(...(meta ? [readings(meta)] : []));
+      claims.replaceChildren(...(meta?.claims ?? []).map(part));
       fill(meta);
     },
     onClick: (point) => point.customdata && go("delay", cellQuery(point.customdata)),
   });
   const residual = new ChartCard({
-    name: "residual", title: "Residual", height: 500,
+    name: "residual", title: "Residual", height: HEIGHT,
     onClick: (point) => point.customdata && go("delay", cellQuery(point.customdata)),
   });
   const cards = [prediction, residual];
   const node = el("div", { class: "view" },
     intro("Does grokking start where the speeds cross?",
-      "Every cell (one prime at one setting) gives a prediction P_cross and a measured onset P_onset. On the diagonal the claim holds exactly."),
-    controls,
-    el("div", { class: "columns" },
-      el("div", { class: "pair" }, cards.map((card) => card.node)),
-      el("div", { class: "stack" }, numbers, explain("How to read this",
+      "Every cell (one prime, one setting) gives a prediction P_cross and a measured onset P_onset. On the diagonal they agree."),
+    controls, claims,
+    el("div", { class: "pair" }, cards.map((card) => card.node)),
+    tests, within, explain("How to read this",
         "First: a point a cell, with intervals of both. Open markers have their onset at an edge of the measured widths and only bound it. Click a point to see its cell.",
-        "Second: the residual, log₁₀ of P_onset over P_cross. Zero is a perfect prediction; 0.3 is a factor of two. A trend along an axis means that the crossing misses something that depends on it.",
-        "The table asks the claim in several ways. A test that these cells cannot carry says so, rather than showing a number; the paper's printed value stands beside ours with its own n."))),
-    tests, within);
+        "Second: the residual, log₁₀ of P_onset over P_cross, with bars that combine both intervals. Zero is a perfect prediction; 0.3 is a factor of two. A trend along an axis means that the crossing misses something that depends on it.",
+        "The table asks the claim in several ways. A test that these cells cannot carry says so, rather than showing a number; the paper's printed value stands beside ours with its own n."));
 
   // A point carries its prime first and the values of the swept axes last.
   function cellQuery(data) {
@@ -64,18 +68,17 @@ export function view() {
     tests.hidden = within.hidden = !meta;
     if (!meta) return;
     const paper = meta.paper ? [meta.paper.column] : [];
-    let last;
+    const groups = Map.groupBy(meta.tests, (row) => row.group);
+    const open = new Set([...tests.querySelectorAll("details[open]")].map((group) => group.dataset.group));
     tests.replaceChildren(
-      el("h2", { id: "tests-title" }, "The claim, put to the test"),
+      el("h2", { id: "tests-title" }, "The tests, question by question"),
       meta.paper ? el("p", { class: "note" }, meta.paper.note) : "",
-      table("Tests", ["Question", "Test", "Value", "p", "n", "What it says", ...paper], meta.tests.map((row) => {
-        const group = row.group === last ? "" : row.group;
-        last = row.group;
-        return [
-          group, el("div", {}, ...rich(row.name), row.note && el("small", {}, row.note)), row.value, row.p, String(row.n),
+      ...[...groups].map(([group, rows]) => el("details", { class: "group", open: open.has(group), dataset: { group } },
+        el("summary", {}, el("span", {}, group), el("span", { class: `note ${rows[0].tone}` }, ...rich(rows[0].verdict))),
+        table(group, ["Test", "Value", "p", "n", "What it says", ...paper], rows.map((row) => [
+          el("div", {}, ...rich(row.name), row.note && el("small", {}, ...rich(row.note))), row.value, row.p, String(row.n),
           el("span", { class: `verdict note ${row.tone}` }, ...rich(row.verdict)), ...(meta.paper ? [row.paper] : []),
-        ];
-      })),
+        ])))),
       el("ul", { class: "notes" }, meta.test_notes.map((text) => el("li", { class: "note" }, text))));
     within.hidden = !meta.settings.length;
     within.replaceChildren(
@@ -100,8 +103,8 @@ export function view() {
       select("Residual against", "axis", [{ value: "prime", text: "Prime p" }, { value: "k_mem", text: "Dataset complexity" },
         { value: "last_batch", text: "Last batch" },
         ...axes.map((axis) => ({ value: axis, text: axisName(axis) }))], query.get("axis")),
-      methodPicker(query), clockPicker(query), unitsPicker(query), labelsPicker(suite, query),
-      suiteNote(suite), fineSettings(query, suite, FINE));
+      measuring(query, suite, [methodPicker(query), clockPicker(query), unitsPicker(query), labelsPicker(suite, query)], FINE),
+      suiteNote(suite));
     const asked = chartQuery(query, suite, SETTINGS);
     const withAxis = new URLSearchParams(asked);
     withAxis.set("axis", query.get("axis"));

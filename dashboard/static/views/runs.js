@@ -6,7 +6,7 @@ import { here, set, settle } from "../address.js";
 import { ChartCard } from "../chart-card.js";
 import { numberField, refill, segmented, select } from "../controls.js";
 import { tableLink } from "../exporting.js";
-import { people, whole } from "../numbers.js";
+import { human, whole } from "../numbers.js";
 import { axisName, axisValue, chosen } from "../suites.js";
 import { axisPickers, intro, suiteNote, suitePicker } from "../panel.js";
 import { CellTable } from "../cell-table.js";
@@ -20,14 +20,14 @@ const COLUMNS = [
   ["kind", "Kind", false, String],
   ["prime", "p", true, String],
   ["width", "Width d", true, String],
-  ["params", "P", true, (value) => people(value)],
+  ["params", "P", true, (value) => human(value)],
   ["seed", "Seed", true, String],
   ["state", "State", false, (value) => el("span", { class: `badge ${value}` }, value)],
   ["last_epoch", "Epochs", true, (value) => whole(value)],
   ["e_train", "Train 99 %", true, reached],
   ["e_val", "Val 98 %", true, reachedVal],
   ["t_gen", "Val 99 %", true, reachedVal],
-  ["bits", "Bits", true, (value) => people(value)],
+  ["bits", "Bits", true, (value) => human(value)],
   ["stopped_by", "Stopped by", false, (value, run) => run.reason ?? value ?? "–"],
 ];
 
@@ -70,7 +70,7 @@ export function view() {
     query = here().query;
     drawControls(query, all);
     const cells = query.get("group") === "cells";
-    curves.node.hidden = cells || !query.getAll("run").length;
+    curves.node.hidden = cells;
     if (curves.node.hidden) curves.show("idle");
     await Promise.all([load(query, cells), drawCurves(query)]);
   }
@@ -86,7 +86,8 @@ export function view() {
       segmented("Show", "group", [{ value: "runs", text: "Runs" }, { value: "cells", text: "Means over seeds" }], query.get("group"),
         { onChange: (group) => set({ group, sort: null, cursor: null, page: null }) }),
       pick("Kind", "kind", ["grok", "speed", "capacity"]),
-      pick("Prime p", "prime", suite.primes),
+      select("Prime p", "prime", [any, ...suite.primes.map((p) => ({ value: p, text: suite.untrained.includes(p) ? `${p} · untrained` : String(p) }))],
+        query.get("prime") ?? "", { onChange: (value) => keep("prime", value) }),
       number("Width d", "width"),
       ...(query.get("group") === "cells" ? [] : [
         number("Seed", "seed"),
@@ -175,8 +176,10 @@ export function view() {
 
   async function drawCurves(query) {
     const runs = query.getAll("run");
-    if (!runs.length || query.get("group") === "cells") return;
+    if (query.get("group") === "cells") return;
+    // Where no run is chosen the server shows some that tell the story of a cell.
     const asked = new URLSearchParams([["suite", suite.name], ...runs.map((run) => ["run", run])]);
+    if (!runs.length && suite.primes.includes(Number(query.get("prime")))) asked.set("prime", query.get("prime"));
     asked.set("points", 400);
     await curves.load(asked);
   }

@@ -5,7 +5,7 @@ import { el, toast } from "../dom.js";
 import { here, settle } from "../address.js";
 import { ChartCard } from "../chart-card.js";
 import { field, refill, segmented } from "../controls.js";
-import { duration, people, whole } from "../numbers.js";
+import { duration, human, whole } from "../numbers.js";
 import { chosen } from "../suites.js";
 import { explain, intro, legend, suiteNote, suitePicker } from "../panel.js";
 
@@ -81,9 +81,9 @@ export function view() {
     tiles.replaceChildren(
       tile("Runs done", `${whole(states.done)} of ${whole(total)}`, `${total ? Math.floor((100 * states.done) / total) : 0} %, revision ${answer.revision}`),
       tile("Running now", whole(states.running), states.stale ? `${whole(states.stale)} lost their worker` : `${whole(states.pending)} waiting`),
-      tile("Throughput", answer.runs_per_minute === null ? "–" : `${people(answer.runs_per_minute)} / min`, "runs closed, last ten minutes"),
+      tile("Throughput", answer.runs_per_minute === null ? "–" : `${human(answer.runs_per_minute)} / min`, "runs closed, last ten minutes"),
       tile("Time left", ...left(closed === total, states.running > 0, answer.seconds_left)),
-      tile("Epochs recorded", people(answer.epochs_recorded), answer.inherited ? `${whole(answer.inherited)} runs inherited` : "every one in the database"),
+      tile("Epochs recorded", human(answer.epochs_recorded), answer.inherited ? `${whole(answer.inherited)} runs inherited` : "every one in the database"),
       tile("Failed", whole(states.failed), states.failed ? "see the reasons below" : "none"));
     bar.setAttribute("aria-label", STATES.map((name) => `${states[name]} ${name}`).join(", "));
     bar.replaceChildren(...STATES.filter((name) => name !== "pending" && states[name]).map((name) => {

@@ -7,18 +7,17 @@ from pathlib import Path
 
 import pytest
 from fixtures.database import Database
-from fixtures.seeded import PRIMES, TINY, p_cross, record
+from fixtures.seeded import PRIMES, TINY, p_cross, record, register
 from sqlalchemy import Connection, text
 
-from db.claims import claim
-from db.registering import open_runs
-from service.answers.crossing import crossing
-from service.answers.question import Question
-from service.answers.reading import reading
-from service.answers.refusals import Ambiguous, Refusal, Unknown
-from service.answers.speeds import speeds
-from service.suites import load_suite
-from service.sweep import job
+from groktime.db.claims import claim
+from groktime.db.suites import open_runs
+from groktime.service.answers.context import cell_context
+from groktime.service.answers.crossing import crossing, speeds
+from groktime.service.answers.question import Question, QuestionError, Unknown
+from groktime.service.answers.records import reading
+from groktime.service.suites import load_suite
+from groktime.service.sweep import selection
 
 ASKED = Question(prime=29, suite="tiny")
 
@@ -93,7 +92,7 @@ def test_a_threshold_off_the_ladder_lies_between_its_neighbours(connection: Conn
 def test_a_threshold_above_the_one_at_which_runs_stopped_is_refused(
     connection: Connection,
 ) -> None:
-    with pytest.raises(Refusal, match=r"t_mem: 0.995 is above 0.99") as refused:
+    with pytest.raises(QuestionError, match=r"t_mem: 0.995 is above 0.99") as refused:
         crossing(connection, replace(ASKED, t_mem=0.995))
     assert refused.value.accepted == "at most 0.99"
 
@@ -101,24 +100,13 @@ def test_a_threshold_above_the_one_at_which_runs_stopped_is_refused(
 def test_wider_models_can_be_left_out(connection: Connection) -> None:
     answer = crossing(connection, replace(ASKED, max_width=16))
     assert max(point.width for point in answer.curves.t_gen) == 16
-    with pytest.raises(Refusal, match="the smallest is 8"):
+    with pytest.raises(QuestionError, match="the smallest is 8"):
         crossing(connection, replace(ASKED, max_width=4))
-
-
-def test_several_settings_are_refused_with_the_values_to_choose_from(
-    connection: Connection,
-) -> None:
-    asked = Question(prime=23, suite="decay")
-    with pytest.raises(Ambiguous) as refused:
-        crossing(connection, asked)
-    assert refused.value.accepted == {"weight_decay": [0.1, 1.0]}
-    chosen = crossing(connection, replace(asked, filters={"weight_decay": 0.1}))
-    assert chosen.setting == {"weight_decay": 0.1}
 
 
 def test_a_value_that_no_run_has_is_refused_with_those_there_are(connection: Connection) -> None:
     asked = Question(prime=23, suite="decay", filters={"weight_decay": 0.5})
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(QuestionError) as refused:
         crossing(connection, asked)
     assert refused.value.accepted == [0.1, 1.0]
 
@@ -153,7 +141,7 @@ def test_inherited_capacity_runs_are_said_to_be_another_suites(
     (tmp_path / "tiny.yaml").write_text(TINY)
     path = tmp_path / "heir.yaml"
     path.write_text(f"{HEIR}inherits:\n  - {{suite: {tmp_path}/tiny.yaml, kinds: [capacity]}}\n")
-    ids = open_runs(engine, job.register(load_suite(path), engine).suite_id)
+    ids = open_runs(engine, selection.register(load_suite(path), engine).suite_id)
     record(engine, claim(engine, list(ids.values()), "worker", 60))
     asked = Question(prime=23, suite="heir")
     with reading(engine) as connection:
@@ -169,15 +157,44 @@ def test_inherited_capacity_runs_are_said_to_be_another_suites(
     assert alone == replace(theirs, suite="heir")
 
 
-def test_without_a_suite_the_default_answers_or_the_newest_that_has_the_prime(
+def test_without_a_suite_the_default_answers_or_the_one_that_can_answer_best(
     connection: Connection,
 ) -> None:
-    by_default = crossing(connection, Question(prime=23, default_suite="tiny"))
-    assert by_default.suite == "tiny"
+    by_default = crossing(connection, Question(prime=23, default_suite="decay"))
+    assert by_default.suite == "decay"
     only_there = crossing(connection, Question(prime=31, default_suite="absent"))
-    assert only_there.suite == "tiny"
-    with pytest.raises(Ambiguous):  # the newest suite with the prime is decay
-        crossing(connection, Question(prime=23, default_suite="absent"))
+    assert (only_there.suite, only_there.chosen.suite) == ("tiny", "the only suite with p = 31")
+    best = crossing(connection, Question(prime=23, default_suite="absent"))
+    assert best.suite == "tiny"  # one setting, five seeds; decay is newer, and swept
+
+
+def test_a_setting_that_is_named_leads_to_the_suite_that_has_it(connection: Connection) -> None:
+    asked = Question(prime=23, default_suite="tiny", filters={"weight_decay": 0.1})
+    answer = crossing(connection, asked)
+    assert (answer.suite, dict(answer.setting)) == ("decay", {"weight_decay": 0.1})
+    assert answer.chosen.setting is None
+
+
+def test_of_several_settings_the_baseline_answers_and_names_the_others(
+    connection: Connection,
+) -> None:
+    answer = crossing(connection, Question(prime=23, suite="decay"))
+    assert dict(answer.setting) == {"weight_decay": 1.0}
+    assert list(answer.chosen.other_settings) == [{"weight_decay": 0.1}]
+    named = crossing(connection, Question(prime=23, suite="decay", filters={"weight_decay": 1.0}))
+    assert named.chosen is None
+    assert named.p_cross == answer.p_cross
+
+
+def test_a_default_suite_that_cannot_answer_at_the_prime_is_passed_over(
+    seeded: Database, tmp_path: Path
+) -> None:
+    path = tmp_path / "waiting.yaml"
+    path.write_text(TINY.replace("from: 1, to: 5", "from: 11, to: 15"))
+    register(seeded.engine, load_suite(path))
+    with reading(seeded.engine) as connection:
+        answer = crossing(connection, Question(prime=29, default_suite="waiting"))
+    assert answer.suite == "tiny"
 
 
 def test_an_unknown_prime_or_suite_is_refused_with_what_there_is(connection: Connection) -> None:
@@ -192,10 +209,11 @@ def test_an_unknown_prime_or_suite_is_refused_with_what_there_is(connection: Con
     assert no_suite.value.accepted == ["decay", "tiny"]
 
 
-def test_a_question_without_a_prime_names_the_suites_primes(connection: Connection) -> None:
-    with pytest.raises(Refusal) as refused:
-        crossing(connection, Question(suite="tiny"))
-    assert refused.value.accepted == [23, 29, 31]
+def test_a_question_without_a_prime_takes_one_with_both_points(connection: Connection) -> None:
+    answer = crossing(connection, Question(suite="tiny"))
+    assert answer.p_cross.estimate
+    assert answer.p_onset.estimate
+    assert answer.chosen.prime.startswith(f"p = {answer.prime} has crossing and onset")
 
 
 def test_everything_is_read_from_one_moment(seeded: Database) -> None:
@@ -206,3 +224,21 @@ def test_everything_is_read_from_one_moment(seeded: Database) -> None:
             other.execute(text("UPDATE suites SET revision = revision + 1"))
         assert crossing(opened, ASKED).revision == before
     engine.dispose()
+
+
+def test_questions_about_one_cell_share_what_was_computed_until_a_run_closes(
+    seeded: Database,
+) -> None:
+    named = Question(prime=31, suite="tiny")
+    with reading(seeded.engine) as connection:
+        first = cell_context(connection, named)
+        again = cell_context(connection, Question(prime=31, default_suite="tiny"))
+        other = cell_context(connection, replace(named, level=0.9))
+    assert first.results is again.results
+    assert first.results is not other.results
+    with seeded.engine.connect() as connection:
+        pending = connection.scalars(text("SELECT id FROM runs WHERE state = 'pending'")).all()
+    record(seeded.engine, claim(seeded.engine, list(pending), "worker", 60))
+    with reading(seeded.engine) as connection:
+        later = cell_context(connection, named)
+    assert (first.results.grok.n_missing, later.results.grok.n_missing) == (1, 0)

@@ -6,20 +6,15 @@ import pytest
 from fixtures.seeded import BITS
 from sqlalchemy import Connection
 
-from service.answers.capacity import capacity
-from service.answers.cell_tests import cell_tests
-from service.answers.coverage import coverage
-from service.answers.curves import run_curve
-from service.answers.delay import delay
-from service.answers.law import law
-from service.answers.onset import onset
-from service.answers.question import Question
-from service.answers.reading import read_runs, read_suite
-from service.answers.reference import find_reference, suite_reference
-from service.answers.refusals import Ambiguous, NotEnough, Unknown
-from service.answers.regimes import regimes
-from service.answers.runs import list_runs, run_detail
-from service.answers.suites import suite_summary
+from groktime.service.answers.capacity import capacity
+from groktime.service.answers.cell_tests import cell_tests, flat_answer
+from groktime.service.answers.delay import delay, onset, regimes
+from groktime.service.answers.law import law
+from groktime.service.answers.question import NotEnough, Question, Unknown
+from groktime.service.answers.records import read_runs, read_suite
+from groktime.service.answers.reference import find_reference, suite_reference
+from groktime.service.answers.runs import list_runs, run_curve, run_detail
+from groktime.service.answers.suites import coverage, suite_summary
 
 TINY = Question(suite="tiny")
 
@@ -58,10 +53,11 @@ def test_the_law_covers_all_primes_of_one_setting(connection: Connection) -> Non
     assert answer.primes == (23, 29, 31)
     assert answer.pooled is not None
     assert answer.pooled.a > 0
-    assert {fit.form for fit in answer.rivals} == {"exponential", "power", "stretched"}
+    assert {fit.form for fit in answer.rivals} == {"exponential", "power", "stretched", "critical"}
     assert answer.collapse.primes == 3
-    with pytest.raises(Ambiguous):
-        law(connection, Question(suite="decay"))
+    swept = law(connection, Question(suite="decay"))
+    assert dict(swept.setting) == {"weight_decay": 1.0}
+    assert swept.chosen is not None
 
 
 def test_a_window_of_the_law_leaves_points_out_of_the_fit(connection: Connection) -> None:
@@ -74,7 +70,7 @@ def test_a_window_of_the_law_leaves_points_out_of_the_fit(connection: Connection
 def test_the_tests_have_a_row_per_cell_and_say_what_they_cannot_test(
     connection: Connection,
 ) -> None:
-    answer = cell_tests(connection, TINY)
+    answer = flat_answer(cell_tests(connection, TINY))
     assert [row.prime for row in answer.cells] == [23, 29, 31]
     assert answer.n == answer.n_total == 3
     assert any(not statistic.testable for statistic in answer.pooled)
@@ -84,7 +80,7 @@ def test_the_tests_have_a_row_per_cell_and_say_what_they_cannot_test(
 
 
 def test_swept_axes_become_settings_of_the_tests(connection: Connection) -> None:
-    answer = cell_tests(connection, Question(suite="decay"))
+    answer = flat_answer(cell_tests(connection, Question(suite="decay")))
     assert answer.axes == ("weight_decay",)
     assert [row.setting for row in answer.within] == [{"weight_decay": 0.1}, {"weight_decay": 1.0}]
     assert len(answer.cells) == 4

@@ -9,7 +9,7 @@ from typing import get_args
 import httpx
 import pytest
 
-from api.charts import CHARTS, ChartName
+from groktime.api.routes.charts import CHARTS, ChartName
 
 QUERIES = {
     **{name: "prime=29" for name in ("crossing", "delay", "regimes", "speeds")},
@@ -62,8 +62,13 @@ def test_a_residual_can_be_drawn_against_a_swept_axis(api: httpx.Client) -> None
     assert response.status_code == 200
 
 
-def test_curves_need_runs(api: httpx.Client) -> None:
-    assert api.get("/charts/curves").json()["parameter"] == "run"
+def test_curves_without_runs_show_the_smallest_and_the_largest_model_of_a_cell(
+    api: httpx.Client,
+) -> None:
+    figure = api.get("/charts/curves?suite=tiny&prime=29").json()
+    widths = [24, 32]
+    assert figure["data"]
+    assert all(f"d = {width}" in str(figure) for width in widths)
 
 
 def test_a_page_carries_the_figure_as_data(api: httpx.Client) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from api.client import Client, Refused
-from service.errors import GroktimeError
+from groktime.api.client import Client, Refused
+from groktime.service.errors import GroktimeError
 
 
 @pytest.fixture

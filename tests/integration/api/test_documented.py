@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from api import create_app
-from api.queries import AnswerQuery
-from service.settings import Settings
+from groktime.api.app import create_app
+from groktime.api.queries import AnswerQuery
+from groktime.service.settings import Settings
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "api.md").read_text("utf-8")
@@ -31,7 +31,7 @@ def test_pages_are_mentioned(path: str) -> None:
 
 
 def test_every_parameter_of_a_question_is_documented_or_a_setting_of_runs() -> None:
-    from service.answers.cell import SETTING_COLUMNS
+    from groktime.service.spec import SETTING_COLUMNS
 
     for name in AnswerQuery.model_fields:
         assert (

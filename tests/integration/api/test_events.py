@@ -14,9 +14,9 @@ from fixtures.http import asking
 from fixtures.seeded import PENDING, made_up_run
 from sqlalchemy import text
 
-from api.limits import Limits
-from db.claims import claim
-from db.recorder import Recorder
+from groktime.api.access import Limits
+from groktime.db.claims import claim
+from groktime.db.recorder import Recorder
 
 
 @dataclass(frozen=True)
@@ -129,6 +129,25 @@ def test_many_listeners_share_one_connection(api: httpx.Client, seeded: Database
             next(events)
         with seeded.engine.connect() as connection:
             assert connection.scalar(count) == 1
+
+
+def test_a_suite_that_does_not_exist_is_not_found(api: httpx.Client) -> None:
+    for method in ("GET", "HEAD"):
+        refused = api.request(method, "/events?suite=nope")
+        assert refused.status_code == 404
+    assert api.get("/events?suite=nope").json()["accepted"] == ["decay", "tiny"]
+
+
+def test_one_client_cannot_take_every_stream(seeded: Database) -> None:
+    limits = Limits(events_clients=10, events_per_client=1)
+    with asking(seeded.url, limits) as api:
+        with listening(api) as events:
+            next(events)
+            assert api.get("/events").status_code == 429
+        while True:  # the server notices that the stream was left
+            with api.stream("GET", "/events") as again:
+                if again.status_code == 200:
+                    break
 
 
 def test_more_clients_than_the_limit_are_turned_away(seeded: Database) -> None:

@@ -67,7 +67,7 @@ def test_odd_headers_do_no_harm(api: httpx.Client, name: str) -> None:
 def test_a_log_line_cannot_be_forged(api: httpx.Client, caplog: pytest.LogCaptureFixture) -> None:
     import logging
 
-    with caplog.at_level(logging.INFO, logger="api"):
+    with caplog.at_level(logging.INFO, logger="groktime.api"):
         api.get("/nothing%0a12:00:00 error forged")
     assert not any("\n" in record.getMessage() for record in caplog.records)
 

@@ -25,8 +25,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from api import create_app
-from service.settings import Settings
+from groktime.api.app import create_app
+from groktime.service.settings import Settings
 
 QUESTIONS = ["crossing", "onset", "delay", "regimes", "speeds", "capacity", "law", "tests"]
 # One never ends, the other draws every figure of a suite.

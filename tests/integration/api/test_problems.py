@@ -7,7 +7,7 @@ import pytest
 from fixtures.database import Database
 from fixtures.http import asking
 
-from api.limits import Limits
+from groktime.api.access import Limits
 
 
 def problem(response: httpx.Response, status: int) -> dict[str, object]:
@@ -30,9 +30,10 @@ def test_an_unknown_suite_is_not_found_and_names_the_suites(api: httpx.Client) -
         assert problem(api.get(path), 404)["accepted"] == ["decay", "tiny"]
 
 
-def test_several_settings_name_the_axes(api: httpx.Client) -> None:
-    told = problem(api.get("/crossing?suite=decay&prime=23"), 422)
-    assert told["accepted"] == {"weight_decay": [0.1, 1.0]}
+def test_several_settings_are_answered_by_the_baseline(api: httpx.Client) -> None:
+    answer = api.get("/crossing?suite=decay&prime=23").json()
+    assert answer["setting"] == {"weight_decay": 1.0}
+    assert answer["chosen"]["other_settings"] == [{"weight_decay": 0.1}]
 
 
 @pytest.mark.parametrize(
@@ -137,6 +138,29 @@ def test_a_database_that_is_away_is_a_503_with_a_hint() -> None:
             problem(response, 503)
             assert response.headers["retry-after"]
         assert "groktime_database_up 0.0" in api.get("/metrics").text
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["postgresql://secret_user@127.0.0.1:9/secret_name", "postgresql:///x?host=/secret_folder"],
+)
+def test_a_database_that_is_away_is_not_described_to_strangers(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with asking(url) as api:
+        for path in ("/health", "/suites", "/crossing", "/events"):
+            response = api.get(path)
+            assert response.status_code == 503
+            assert "secret" not in response.text
+            assert "127.0.0.1" not in response.text
+    assert "secret_" in caplog.text  # the log has the reason
+
+
+def test_a_configuration_that_is_wrong_is_not_described_to_strangers() -> None:
+    with asking("mysql://secret_user@127.0.0.1/secret_name") as api:
+        response = api.get("/health")
+        assert response.status_code == 503
+        assert "mysql" not in response.text
 
 
 def test_dropped_connections_are_made_again(seeded: Database) -> None:

@@ -10,8 +10,8 @@ from fixtures.http import settings_for
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from api.database import Database as ApiDatabase
-from api.problems import translate
+from groktime.api.database import Database as ApiDatabase
+from groktime.api.problems import translate
 
 
 @pytest.fixture

@@ -9,7 +9,10 @@ import re
 
 import httpx
 import pytest
+from fixtures.database import Database
+from fixtures.http import asking
 from fixtures.seeded import p_cross
+from sqlalchemy import text
 
 ANSWERS = {
     "/crossing?prime=29": 1,
@@ -225,3 +228,36 @@ def test_the_report_of_a_suite_is_one_page_without_a_script(api: httpx.Client) -
     assert "Suite tiny" in response.text
     assert "<script" not in response.text
     assert api.get("/suites/absent/report").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "spec = '[1, 2]'",
+        "spec = '\"text\"'",
+        "recorded = '[1]'",
+        """spec = '{"analysis": {"thresholds": 5}}'""",
+    ],
+)
+def test_a_damaged_suite_does_not_take_the_others_down(seeded: Database, damage: str) -> None:
+    with seeded.engine.begin() as connection:
+        connection.execute(
+            text(
+                "INSERT INTO suites (name, spec, hash) VALUES ('broken', '{}', repeat('0', 64)); "
+                f"UPDATE suites SET {damage} WHERE name = 'broken'"
+            )
+        )
+    with asking(seeded.url) as api:
+        listed = api.get("/suites")
+        assert listed.status_code == 200
+        names = [item["name"] for item in listed.json()["items"]]
+        damaged = [item["name"] for item in listed.json()["damaged"]]
+        assert sorted(names + damaged) == ["broken", "decay", "tiny"]
+        assert api.get("/suites?format=csv").status_code == 200
+        assert api.get("/crossing?prime=29").status_code == 200
+        assert api.get("/crossing?suite=tiny&prime=29").status_code == 200
+        for path in ("/suites/broken", "/crossing?suite=broken", "/events?suite=broken"):
+            if damaged:
+                refused = api.get(path)
+                assert refused.status_code == 422
+                assert "broken is damaged" in refused.json()["detail"]

@@ -10,8 +10,8 @@ import pytest
 from fixtures.database import Database
 from fixtures.http import asking
 
-from api.client import Client, Refused
-from service.suites import load_suite
+from groktime.api.client import Client, Refused
+from groktime.service.suites import load_suite
 
 DEMO = load_suite("demo")
 # A width that only runs on the structured task have.

@@ -10,6 +10,8 @@ import pytest
 from fixtures.database import Database
 from fixtures.http import asking
 
+from groktime.api.access import Limits
+
 READ, WRITE = "read-secret-1", "write-secret-2"
 NOWHERE = "http://127.0.0.1:9"
 
@@ -21,8 +23,9 @@ def bearer(token: str) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def closed(shared_seeded: Database) -> Iterator[httpx.Client]:
     """An API whose reading needs a token, too."""
+    many = Limits(wrong_tokens=1_000)  # the tests of this module are one client
     with asking(
-        shared_seeded.url, read_token=READ, api_token=WRITE, ray_jobs_address=NOWHERE
+        shared_seeded.url, many, read_token=READ, api_token=WRITE, ray_jobs_address=NOWHERE
     ) as client:
         yield client
 
@@ -99,3 +102,16 @@ def test_tokens_never_reach_the_log(closed: httpx.Client, caplog: pytest.LogCapt
     assert caplog.text
     for secret in (READ, WRITE, "a-wrong-secret"):
         assert secret not in caplog.text
+
+
+def test_wrong_tokens_are_slowed_and_others_are_not(shared_seeded: Database) -> None:
+    limits = Limits(wrong_tokens=3, wrong_token_seconds=1000.0)
+    with asking(shared_seeded.url, limits, read_token=READ, api_token=WRITE) as api:
+        for guess in ("a", "b", "c"):
+            assert api.get("/suites", headers=bearer(READ)).status_code == 200
+            assert api.get("/suites", headers=bearer(guess)).status_code == 401
+        for path, guess in (("/suites", "d"), ("/suites", READ), ("/metrics", WRITE)):
+            slowed = api.get(path, headers=bearer(guess))
+            assert slowed.status_code == 429
+            assert int(slowed.headers["retry-after"]) > 0
+        assert api.get("/health").status_code == 200

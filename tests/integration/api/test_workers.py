@@ -19,7 +19,7 @@ from fixtures.database import Database
 from fixtures.seeded import record
 from sqlalchemy import text
 
-from db.claims import claim
+from groktime.db.claims import claim
 
 READY_SECONDS = 90
 
@@ -34,7 +34,7 @@ def command(database: Database, *options: str) -> Iterator[httpx.Client]:
         "GROKTIME_LOG_FORMAT": "json",
     }
     process = subprocess.Popen(
-        [sys.executable, "-m", "service.cli", "serve", "--port", str(port), *options],
+        [sys.executable, "-m", "groktime.service.cli", "serve", "--port", str(port), *options],
         env=environment,
         stderr=subprocess.PIPE,
         text=True,

@@ -19,12 +19,10 @@ from fixtures.runs import (
 )
 from sqlalchemy import text
 
-from db.abandoning import give_up
-from db.claims import claim, expire, release, reopen
-from db.engine import connect
-from db.provenance import Trainer, provenance
-from db.recorder import Recorder
-from db.registering import open_runs
+from groktime.db.claims import Trainer, claim, expire, fail_runs, provenance, release, reopen
+from groktime.db.engine import connect
+from groktime.db.recorder import Recorder
+from groktime.db.suites import open_runs
 
 OVER = -1.0  # seconds: a lease that has ended when it is given
 
@@ -111,7 +109,7 @@ def test_an_attempt_says_what_it_trains_with_before_it_has_ended(database: Datab
 def test_a_failed_run_says_why_and_can_be_reopened(database: Database) -> None:
     (mine,) = claim_all(database.engine, [grok_spec()])
     release(database.engine, [mine], "crashed")
-    assert give_up(database.engine, [mine.run_id], "out of memory") == [mine.run_id]
+    assert fail_runs(database.engine, [mine.run_id], "out of memory") == [mine.run_id]
     assert states(database, "reason") == ["out of memory"]
     assert claim(database.engine, [mine.run_id], "other", 60) == []
     assert reopen(database.engine, [mine.run_id]) == [mine.run_id]

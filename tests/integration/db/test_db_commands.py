@@ -14,10 +14,13 @@ from fixtures.runs import claim_all, grok_spec
 from sqlalchemy import make_url, text
 from typer.testing import CliRunner
 
-from service.commands.db import app
-from service.commands.export import export
-from service.errors import ConfigurationError, DatabaseError, InputError
-from service.settings import get_settings
+from groktime.db.claims import claim
+from groktime.db.suites import open_runs, register_suite
+from groktime.service.commands.db import app
+from groktime.service.commands.export import export
+from groktime.service.errors import ConfigurationError, DatabaseError, DumpError, InputError
+from groktime.service.settings import get_settings
+from groktime.service.suites import load_suite
 
 app_of_export = typer.Typer()
 app_of_export.command()(export)
@@ -63,11 +66,21 @@ def test_a_server_that_groktime_did_not_start_is_not_stopped(served: Database) -
 
 
 def test_a_suite_can_be_dumped_pruned_and_loaded_again(served: Database, tmp_path: Path) -> None:
-    file = str(tmp_path / "little.dump")
-    dumped = json.loads(run("dump", "little", file, "--json"))
+    (tmp_path / "mine.yaml").write_text(
+        "description: two runs\nprimes: [11]\nseeds: [1, 2]\npositions: none\ngrok: {widths: [8]}\n"
+    )
+    suite = load_suite(tmp_path / "mine.yaml")
+    definition = (suite.name, suite.stored(), suite.digest, suite.runs())
+    ids = open_runs(served.engine, register_suite(served.engine, *definition).suite_id)
+    record_all(served.engine, claim(served.engine, list(ids.values()), "test", 60))
+    file = str(tmp_path / "mine.dump")
+    dumped = json.loads(run("dump", "mine", file, "--json"))
     assert dumped["runs"] == 2
-    assert "2 runs that only suite little has" in run("prune", "little", answer="y\n")
-    assert runs(served) == 0
+    with pytest.raises(DumpError, match="--force"):
+        run("dump", "mine", file)
+    run("dump", "mine", file, "--force")
+    assert "2 runs that only suite mine has" in run("prune", "mine", answer="y\n")
+    assert runs(served) == 2
     assert json.loads(run("load", file, "--json"))["taken"] == 2
     assert "sound" in run("check")
 

@@ -13,17 +13,15 @@ from zoneinfo import ZoneInfo
 import pytest
 from fixtures.curves import record_all, record_diverged
 from fixtures.database import Database
-from fixtures.runs import capacity_spec, claim_all, grok_spec, register, speed_spec
+from fixtures.runs import capacity_spec, check_listed, claim_all, grok_spec, register, speed_spec
 from sqlalchemy import text
 
-from db.check import check
-from db.claims import claim, release
-from db.dump import Dumped, dump_suite
-from db.dump_file import MANIFEST, opened, seal
-from db.load import load_dump
-from db.queries.suites import get_suite
-from db.registering import open_runs
-from service.errors import DumpError, SuiteError
+from groktime.db.claims import claim, release
+from groktime.db.dump import MANIFEST, Dumped, dump_suite, opened, seal
+from groktime.db.load import load_dump
+from groktime.db.maintenance import check
+from groktime.db.suites import get_suite, open_runs
+from groktime.service.errors import DumpError, SuiteError
 
 SPECS = [grok_spec(seed=1), grok_spec(seed=2), speed_spec(), capacity_spec()]
 RESULTS = "key, state, reason, last_epoch, thinned, first_online, first_eval, first_val, bits"
@@ -84,7 +82,7 @@ def test_a_loaded_suite_equals_the_dumped_one(
 ) -> None:
     dumped = write_dump(recorded, tmp_path / "little.dump")
     assert (dumped.runs, dumped.closed, dumped.curve_rows) == (5, 4, 800)
-    loaded = load_dump(other.engine, tmp_path / "little.dump")
+    loaded = load_dump(other.engine, tmp_path / "little.dump", check_listed)
     assert (loaded.created, loaded.taken, loaded.curve_rows) == (5, 4, 800)
     assert results(other) == results(recorded)
     assert curves(other) == curves(recorded)
@@ -100,7 +98,7 @@ def test_reals_and_attempts_travel_unchanged(
 ) -> None:
     record_diverged(database.engine, claim_all(database.engine, [grok_spec(), speed_spec()]))
     write_dump(database, tmp_path / "little.dump")
-    load_dump(other.engine, tmp_path / "little.dump")
+    load_dump(other.engine, tmp_path / "little.dump", check_listed)
     queries = (
         "SELECT key, state, reason, float4send(final_train_loss), float4send(best_train_loss) "
         "FROM runs ORDER BY key",
@@ -122,9 +120,9 @@ def _rows(database: Database, query: str) -> list[tuple[Any, ...]]:
 
 def test_loading_again_changes_nothing(recorded: Database, other: Database, tmp_path: Path) -> None:
     write_dump(recorded, tmp_path / "little.dump")
-    load_dump(other.engine, tmp_path / "little.dump")
+    load_dump(other.engine, tmp_path / "little.dump", check_listed)
     before = everything(other)
-    again = load_dump(other.engine, tmp_path / "little.dump")
+    again = load_dump(other.engine, tmp_path / "little.dump", check_listed)
     assert (again.created, again.taken) == (0, 0)
     assert everything(other) == before
 
@@ -134,7 +132,7 @@ def test_loading_into_the_database_it_came_from_changes_nothing(
 ) -> None:
     write_dump(recorded, tmp_path / "little.dump")
     before = everything(recorded)
-    load_dump(recorded.engine, tmp_path / "little.dump")
+    load_dump(recorded.engine, tmp_path / "little.dump", check_listed)
     assert everything(recorded) == before
 
 
@@ -145,7 +143,8 @@ def test_runs_merge_by_key_and_what_is_done_here_stays(
     claimed = claim_all(other.engine, [SPECS[0], SPECS[1], SPECS[2]], name="mine")
     record_all(other.engine, claimed[:1], epochs=10)  # done here
     release(other.engine, claimed[1:2], "crashed")  # waiting here, tried once
-    loaded = load_dump(other.engine, tmp_path / "little.dump")  # the third is being trained here
+    # The third is being trained here.
+    loaded = load_dump(other.engine, tmp_path / "little.dump", check_listed)
     assert loaded.taken == 2
     found = {row.key: row for row in results(other)}
     assert found[SPECS[0].key].last_epoch == 10
@@ -158,7 +157,7 @@ def test_an_open_run_of_a_dump_can_be_trained_where_it_was_loaded(
     recorded: Database, other: Database, tmp_path: Path
 ) -> None:
     write_dump(recorded, tmp_path / "little.dump")
-    load_dump(other.engine, tmp_path / "little.dump")
+    load_dump(other.engine, tmp_path / "little.dump", check_listed)
     with other.engine.connect() as connection:
         suite = get_suite(connection, "little").id
     ((key, run_id),) = open_runs(other.engine, suite).items()
@@ -170,7 +169,7 @@ def test_a_suite_trained_further_is_dated_anew(
     recorded: Database, other: Database, tmp_path: Path
 ) -> None:
     write_dump(recorded, tmp_path / "little.dump", dense=5)
-    load_dump(other.engine, tmp_path / "little.dump")
+    load_dump(other.engine, tmp_path / "little.dump", check_listed)
     write_dump(other, tmp_path / "same.dump")
     assert made(tmp_path / "same.dump") == made(tmp_path / "little.dump")
     record_all(other.engine, claim_all(other.engine, [grok_spec(seed=9)]), epochs=10)
@@ -191,7 +190,7 @@ def test_the_zone_of_a_session_neither_dates_a_suite_nor_makes_it_new(
     first = made(tmp_path / "little.dump")
     assert first["trained_from"].endswith("+00:00")
     assert first["trained_until"].endswith("+00:00")
-    load_dump(other.engine, tmp_path / "little.dump")
+    load_dump(other.engine, tmp_path / "little.dump", check_listed)
     write_dump(other, tmp_path / "same.dump", zone=zone)
     assert made(tmp_path / "same.dump") == first
 
@@ -200,7 +199,7 @@ def test_a_date_written_in_another_zone_is_the_same(
     recorded: Database, other: Database, tmp_path: Path
 ) -> None:
     write_dump(recorded, tmp_path / "little.dump")
-    load_dump(other.engine, tmp_path / "little.dump")
+    load_dump(other.engine, tmp_path / "little.dump", check_listed)
     until = datetime.fromisoformat(made(tmp_path / "little.dump")["trained_until"])
     elsewhere = until.astimezone(ZoneInfo("Asia/Tokyo")).isoformat()
     change = "UPDATE suites SET recorded = recorded || jsonb_build_object('trained_until', :until)"
@@ -216,7 +215,7 @@ def test_a_thinned_dump_is_smaller_and_has_exact_passages(
     whole = write_dump(recorded, tmp_path / "whole.dump")
     thin = write_dump(recorded, tmp_path / "thin.dump", dense=5)
     assert thin.curve_rows < whole.curve_rows / 2
-    load_dump(other.engine, tmp_path / "thin.dump")
+    load_dump(other.engine, tmp_path / "thin.dump", check_listed)
     passages = "SELECT key, first_online, first_eval, first_val FROM runs ORDER BY key"
     with recorded.engine.connect() as one, other.engine.connect() as two:
         assert one.execute(text(passages)).all() == two.execute(text(passages)).all()
@@ -231,7 +230,7 @@ def test_a_loaded_suite_that_is_dumped_thinner_says_so(
     recorded: Database, other: Database, tmp_path: Path
 ) -> None:
     write_dump(recorded, tmp_path / "whole.dump")
-    load_dump(other.engine, tmp_path / "whole.dump")
+    load_dump(other.engine, tmp_path / "whole.dump", check_listed)
     write_dump(other, tmp_path / "thin.dump", dense=5)
     with opened(tmp_path / "thin.dump") as archive:
         made = json.loads(archive.read(MANIFEST))["recorded"]
@@ -246,7 +245,7 @@ def test_another_suite_of_the_same_name_is_refused(
     register(other.engine, [capacity_spec(n=50)])
     before = everything(other)
     with pytest.raises(SuiteError, match="different suites of one name"):
-        load_dump(other.engine, tmp_path / "little.dump")
+        load_dump(other.engine, tmp_path / "little.dump", check_listed)
     assert everything(other) == before
 
 
@@ -254,7 +253,7 @@ def test_a_newer_format_is_refused(other: Database, tmp_path: Path) -> None:
     path = tmp_path / "future.dump"
     path.write_bytes(b"groktime-dump 99 sha256=" + b"0" * 64 + b"\n")
     with pytest.raises(DumpError, match="format 99, newer than 1"):
-        load_dump(other.engine, path)
+        load_dump(other.engine, path, check_listed)
 
 
 def test_a_dump_from_a_newer_schema_is_refused_and_changes_nothing(
@@ -270,8 +269,8 @@ def test_a_dump_from_a_newer_schema_is_refused_and_changes_nothing(
             changed.writestr(name, content)
     seal(tmp_path / "archive", newer)
     before = everything(other)
-    with pytest.raises(DumpError, match=r"schema 9999, which this groktime does not know: install"):
-        load_dump(other.engine, newer)
+    with pytest.raises(DumpError, match=r"schema '9999', which this groktime does not know"):
+        load_dump(other.engine, newer, check_listed)
     assert everything(other) == before
 
 
@@ -280,9 +279,9 @@ def test_what_is_no_dump_is_refused(other: Database, tmp_path: Path, content: by
     path = tmp_path / "no.dump"
     path.write_bytes(content)
     with pytest.raises(DumpError, match="not a dump of groktime"):
-        load_dump(other.engine, path)
+        load_dump(other.engine, path, check_listed)
     with pytest.raises(DumpError, match="does not exist"):
-        load_dump(other.engine, tmp_path / "nowhere")
+        load_dump(other.engine, tmp_path / "nowhere", check_listed)
 
 
 def test_a_damaged_file_is_refused_and_changes_nothing(
@@ -301,5 +300,5 @@ def test_a_damaged_file_is_refused_and_changes_nothing(
             damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
         path.write_bytes(bytes(damaged))
         with pytest.raises(DumpError):
-            load_dump(other.engine, path)
+            load_dump(other.engine, path, check_listed)
     assert everything(other) == before

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
 import os
 import shutil
 import signal
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,13 +17,12 @@ from fixtures.curves import Ended, curve
 from fixtures.runs import claim_all, grok_spec
 from sqlalchemy import create_engine, text
 
-from db import embedded
-from db.check import check
-from db.engine import connect
-from db.migrating import migrate
-from db.recorder import Recorder
-from db.roles import grant
-from service.errors import DatabaseError
+from groktime.db import embedded
+from groktime.db.engine import connect
+from groktime.db.maintenance import check
+from groktime.db.migrate import grant, migrate
+from groktime.db.recorder import Recorder
+from groktime.service.errors import DatabaseError
 
 
 @pytest.fixture(scope="module")
@@ -133,3 +134,43 @@ def test_a_login_that_may_not_create_roles_can_still_migrate(
     migrate(engine)
     engine.dispose()
     admin.dispose()
+
+
+def test_nobody_else_can_hold_the_lock(home: Path) -> None:
+    embedded.start(home)
+    lock = home / "pg.lock"
+    lock.chmod(0o644)
+    embedded.start(home)
+    assert stat.S_IMODE(lock.stat().st_mode) == 0o600
+
+
+def test_a_home_that_is_made_is_its_owners_alone() -> None:
+    home = Path(tempfile.mkdtemp(prefix="gt-", dir="/tmp")) / "home"
+    embedded.start(home)
+    try:
+        # As root another user runs the server, which may pass through but not look.
+        assert stat.S_IMODE(home.stat().st_mode) & 0o066 == 0
+    finally:
+        embedded.stop(home)
+        shutil.rmtree(home.parent)
+
+
+def test_a_lock_that_is_held_is_waited_for_with_a_message_and_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "pg").mkdir()
+    monkeypatch.setattr(embedded, "LOCK_SECONDS", 1.5)
+    with open(tmp_path / "pg.lock", "w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(DatabaseError, match="held by another process"):
+            embedded.stop(tmp_path)
+    assert "waiting for another process" in caplog.text
+    assert embedded.stop(tmp_path) is False
+
+
+def test_a_lock_file_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "pg").mkdir()
+    (tmp_path / "elsewhere").write_text("precious")
+    (tmp_path / "pg.lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(DatabaseError, match="cannot be locked"):
+        embedded.stop(tmp_path)

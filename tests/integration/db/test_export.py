@@ -17,8 +17,8 @@ from fixtures.database import Database
 from fixtures.runs import capacity_spec, claim_all, grok_spec, register, speed_spec
 from sqlalchemy import text
 
-from db.export import Format, export_suite
-from service.errors import InputError, SuiteError
+from groktime.db.export import Format, export_suite
+from groktime.service.errors import InputError, SuiteError
 
 SPECS = [grok_spec(), speed_spec(), capacity_spec()]
 
@@ -64,6 +64,19 @@ def test_csv_holds_the_same_rows(recorded: Database, tmp_path: Path) -> None:
     assert rows[0]["epoch"] == "1"
     with open(tmp_path / "runs.csv", newline="") as file:
         assert len(list(csv.DictReader(file))) == 4
+
+
+def test_no_cell_is_run_by_a_spreadsheet(recorded: Database, tmp_path: Path) -> None:
+    with recorded.engine.begin() as connection:
+        connection.execute(text("UPDATE runs SET device = '=1+1', fingerprint = '-'"))
+    with recorded.engine.connect() as connection:
+        export_suite(connection, "little", tmp_path / "csv", file_format="csv")
+        export_suite(connection, "little", tmp_path / "parquet")
+    with open(tmp_path / "csv" / "runs.csv", newline="") as file:
+        written = [(row["device"], row["fingerprint"]) for row in csv.DictReader(file)]
+    assert set(written) == {("'=1+1", "-")}
+    exact = pq.read_table(tmp_path / "parquet" / "runs.parquet").column("device").to_pylist()
+    assert set(exact) == {"=1+1"}  # no spreadsheet opens it by itself
 
 
 @pytest.mark.parametrize("file_format", ["parquet", "csv"])

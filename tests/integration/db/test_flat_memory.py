@@ -23,7 +23,7 @@ FROM runs r, generate_series(1, :epochs) e
 def peak_megabytes(database: Database, *arguments: str | Path) -> float:
     """The most memory that the command had at once."""
     child = subprocess.Popen(
-        [sys.executable, "-m", "service.cli", *map(str, arguments)],
+        [sys.executable, "-m", "groktime.service.cli", *map(str, arguments)],
         env={**os.environ, "GROKTIME_DATABASE_URL": database.url},
         stdout=subprocess.DEVNULL,
     )

@@ -25,21 +25,21 @@ from hypothesis.stateful import (
 )
 from sqlalchemy import text
 
-from db.abandoning import abandon, give_up
-from db.claims import Claim, claim, expire, release, reopen
-from db.closing import summarise
-from db.curve_rows import absent_columns, encode
-from db.flushing import Fenced, Part, write
-from db.passages import RunProgress
-from db.registering import open_runs
+from groktime.db.claims import Claim, claim, expire, fail_runs, release, reopen, revoke_leases
+from groktime.db.curve import RunProgress, absent_columns, encode
+from groktime.db.flush import Fenced, Part, summarise, write
+from groktime.db.suites import open_runs
 
 LASTING, OVER = 600.0, -1.0  # seconds of a lease
 LAST_EPOCH = 40
 DIVERGED = Ended(0, state="failed", reason="diverged", stopped_by="diverged")
+SET_ASIDE = Ended(0, state="set_aside", stopped_by="set_aside")
 RUNS = [grok_spec(seed=seed) for seed in (1, 2)]
 
 EMPTY = "TRUNCATE runs, suites, suite_runs, attempts, curve RESTART IDENTITY CASCADE"
-READ_RUNS = "SELECT id, state, attempt, last_epoch, reason FROM runs ORDER BY id"
+READ_RUNS = """
+SELECT id, state, attempt, last_epoch, reason, set_aside_epoch, first_online FROM runs ORDER BY id
+"""
 READ_ATTEMPTS = "SELECT run_id, attempt, state FROM attempts ORDER BY run_id, attempt"
 READ_EPOCHS = "SELECT epoch FROM curve WHERE run_id = :run ORDER BY epoch"
 
@@ -51,6 +51,8 @@ class ModelRun:
     state: str = "pending"
     attempt: int = 0
     last_epoch: int = 0
+    aside: int = 0  # the epoch where it was set aside, until it has come further
+    has_summary: bool = False
     lasting: bool = False  # whether its lease, if it has one, is not over
     owner: str = ""
     reason: str | None = None
@@ -99,7 +101,7 @@ def machine_on(database: Database) -> type[RuleBasedStateMachine]:
             for run_id in asked:
                 run = self.model[run_id]
                 over = run.state == "running" and not run.lasting
-                if run.state not in ("pending", "stale") and not over:
+                if run.state not in ("pending", "stale", "set_aside") and not over:
                     continue
                 run.leave("running", "stale")
                 run.attempt += 1
@@ -125,7 +127,7 @@ def machine_on(database: Database) -> type[RuleBasedStateMachine]:
         @rule(
             data=st.data(),
             rows=st.integers(0, 5),
-            ended=st.sampled_from([None, Ended(0), DIVERGED]),
+            ended=st.sampled_from([None, Ended(0), DIVERGED, SET_ASIDE]),
             late=st.booleans(),
         )
         def writes(self, data: st.DataObject, rows: int, ended: Ended | None, late: bool) -> None:
@@ -143,6 +145,13 @@ def machine_on(database: Database) -> type[RuleBasedStateMachine]:
             run.last_epoch, run.lasting = reached, True
             if ended is not None:
                 run.leave(ended.state, ended.state, ended.reason)
+            if ended is not None or reached > run.aside:
+                run.has_summary = ended is not None
+            if ended is SET_ASIDE:
+                # Whatever was known when it was first set aside is known still.
+                run.aside = run.last_epoch = max(reached, run.aside)
+            elif ended is not None or reached > run.aside:
+                run.aside = 0
 
         def flush(self, held: Claim, expected: int, reached: int, ended: Ended | None) -> None:
             rows = curve(held.spec, LAST_EPOCH)[:reached]
@@ -188,16 +197,18 @@ def machine_on(database: Database) -> type[RuleBasedStateMachine]:
                 for run_id, run in self.model.items()
                 if run.state == "running" and run.owner == owner
             ]
-            assert abandon(engine, owner) == gone
+            assert revoke_leases(engine, owner) == gone
             for run_id in gone:
                 self.model[run_id].leave("stale", "stale")
 
         @rule()
         def gives_up(self) -> None:
             free = [i for i, run in self.model.items() if run.state in ("pending", "stale")]
-            assert give_up(engine, self.ids, "crashed") == free
+            assert fail_runs(engine, self.ids, "crashed") == free
             for run_id in free:
                 self.model[run_id].leave("failed", "failed", "crashed")
+                self.model[run_id].aside = 0
+                self.model[run_id].has_summary = False
 
         @rule()
         def reopens(self) -> None:
@@ -205,6 +216,7 @@ def machine_on(database: Database) -> type[RuleBasedStateMachine]:
             assert sorted(reopen(engine, self.ids)) == failed
             for run_id in failed:
                 self.model[run_id].leave("pending", "")
+                self.model[run_id].has_summary = False
 
         @invariant()
         def tables_are_as_the_model_says(self) -> None:
@@ -223,7 +235,9 @@ def machine_on(database: Database) -> type[RuleBasedStateMachine]:
                     *(run.state, run.attempt, run.last_epoch),
                     run.reason,
                 )
-                assert epochs[run_id] == list(range(1, run.last_epoch + 1))
+                assert (row.set_aside_epoch or 0) == run.aside
+                assert epochs[run_id] == list(range(1, max(run.last_epoch, run.aside) + 1))
+                assert (row.first_online is not None) == run.has_summary
             assert attempts == [
                 (run_id, number, state)
                 for run_id, run in self.model.items()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import random
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,16 +17,15 @@ import pyarrow.parquet as pq
 import pytest
 from fixtures.curves import record_all
 from fixtures.database import Database
-from fixtures.runs import capacity_spec, claim_all, grok_spec, register
+from fixtures.dumps import Members, parts, sealed
+from fixtures.runs import capacity_spec, check_listed, claim_all, grok_spec, register
 from sqlalchemy import text
 
-from db.check import check
-from db.dump import dump_suite
-from db.dump_file import CURVE, MANIFEST, RUNS, opened, seal
-from db.load import load_dump
-from service.errors import GroktimeError
+from groktime.db.dump import CURVE, MANIFEST, RUNS, dump_suite
+from groktime.db.load import load_dump
+from groktime.db.maintenance import check
+from groktime.service.errors import GroktimeError
 
-Members = dict[str, bytes]
 Mutation = Callable[[Members, random.Random], None]
 
 STRANGE: list[Any] = [
@@ -46,18 +44,7 @@ def members(database: Database, tmp_path: Path) -> Members:
     engine = database.engine.execution_options(isolation_level="REPEATABLE READ")
     with engine.connect() as connection:
         dump_suite(connection, "little", path)
-    with opened(path) as archive:
-        return {name: archive.read(name) for name in archive.namelist()}
-
-
-def sealed(members: Members, folder: Path) -> Path:
-    """A dump of these parts with a right checksum."""
-    archive, path = folder / "parts.zip", folder / "mutated.dump"
-    with zipfile.ZipFile(archive, "w") as file:
-        for name, content in members.items():
-            file.writestr(name, content)
-    seal(archive, path)
-    return path
+    return parts(path)
 
 
 def everything(database: Database) -> list[Any]:
@@ -169,7 +156,7 @@ def test_a_mutated_dump_is_loaded_whole_and_sound_or_changes_nothing(
         mutate(mutated, rng)
         path = sealed(mutated, tmp_path)
         try:
-            load_dump(other.engine, path)
+            load_dump(other.engine, path, check_listed)
         except GroktimeError as refusal:
             said = str(refusal)
             assert everything(other) == empty, said

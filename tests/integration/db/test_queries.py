@@ -14,16 +14,14 @@ from fixtures.database import Database
 from fixtures.runs import capacity_spec, claim_all, grok_spec, register, speed_spec
 from sqlalchemy import Engine, text
 
-from db.claims import claim
-from db.queries.coverage import coverage_frame, failures, progress
-from db.queries.curves import accuracies, curves_frame
-from db.queries.frames import Passage, runs_frame
-from db.queries.runs import get_run, list_runs
-from db.queries.suites import get_suite
-from db.recorder import Recorder
-from db.registering import open_runs
-from db.thresholds import needed
-from service.errors import InputError, SuiteError
+from groktime.db.claims import claim
+from groktime.db.queries.coverage import coverage_frame, failures, progress
+from groktime.db.queries.frames import Passage, accuracies, curves_frame, runs_frame
+from groktime.db.queries.runs import get_run, list_runs
+from groktime.db.recorder import Recorder
+from groktime.db.suites import get_suite, open_runs
+from groktime.service.errors import InputError, SuiteError
+from groktime.service.spec import needed
 
 EPOCHS = 40
 

@@ -18,11 +18,11 @@ from fixtures.runs import claim_all, grok_spec, register
 from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.exc import DBAPIError, InternalError, OperationalError, ProgrammingError
 
-from db import embedded
-from db.engine import connect
-from db.migrating import migrate
-from service.answers.reading import read_suites
-from service.errors import DatabaseError
+from groktime.db import embedded
+from groktime.db.engine import connect
+from groktime.db.migrate import migrate
+from groktime.service.answers.records import read_suites
+from groktime.service.errors import DatabaseError
 
 PASSWORD = "hunter2"
 WRITES = [
@@ -150,7 +150,7 @@ def test_a_login_that_may_not_create_roles_migrates_without_them_until_they_exis
 def test_a_readers_statement_ends_in_time(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("db.engine.READER_STATEMENT_SECONDS", 0.05)
+    monkeypatch.setattr("groktime.db.engine.READER_STATEMENT_SECONDS", 0.05)
     engine = database.reader()
     with engine.connect() as connection, pytest.raises(OperationalError, match="timeout"):
         connection.execute(text("SELECT pg_sleep(30)"))

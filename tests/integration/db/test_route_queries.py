@@ -14,7 +14,7 @@ from sqlalchemy import text
 
 from benchmarks.paper_database import fill
 from benchmarks.route_queries import curve_scans, explained, measure_queries
-from db.check import check
+from groktime.db.maintenance import check
 
 ROOT = Path(__file__).parents[3]
 EPOCHS = 60_000  # enough for the planner to prefer an index

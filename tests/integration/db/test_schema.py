@@ -10,11 +10,11 @@ from fixtures.runs import grok_spec, register
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from db.engine import connect
-from db.migrating import current, head, migrate, require_current
-from db.schema import SPEC_COLUMNS, Table
-from service.errors import SchemaError
-from service.spec import ModelSpec, ModularData, RunSpec, ThresholdStop
+from groktime.db.engine import connect
+from groktime.db.migrate import current, head, migrate, require_current
+from groktime.db.schema import SPEC_COLUMNS, Table
+from groktime.service.errors import SchemaError
+from groktime.service.spec import ModelSpec, ModularData, RunSpec, ThresholdStop
 
 COLUMNS = ", ".join(SPEC_COLUMNS)
 
@@ -65,6 +65,13 @@ def test_runs_have_a_column_for_everything_a_spec_flattens_into() -> None:
         ("UPDATE runs SET owner = 'me'", "ck_runs_lease"),
         ("UPDATE runs SET state = 'done'", "ck_runs_closed"),
         ("UPDATE runs SET state = 'failed', closed_at = now()", "ck_runs_reason"),
+        ("UPDATE runs SET state = 'set_aside'", "ck_runs_closed"),
+        ("UPDATE runs SET state = 'set_aside', closed_at = now()", "ck_runs_set_aside"),
+        (
+            "UPDATE runs SET state = 'done', closed_at = now(), set_aside_epoch = 0",
+            "ck_runs_set_aside",
+        ),
+        ("UPDATE suites SET design = 'other'", "ck_suites_design"),
         ("UPDATE runs SET last_epoch = max_epochs + 1", "ck_runs_last_epoch"),
         ("UPDATE runs SET first_online = ARRAY[1]", "ck_runs_ladder"),
         ("UPDATE runs SET key = 'short'", "ck_runs_key"),

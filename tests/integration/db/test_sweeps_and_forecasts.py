@@ -7,8 +7,8 @@ from fixtures.database import Database
 from fixtures.runs import grok_spec, register
 from sqlalchemy.exc import IntegrityError
 
-from db.forecasts import get_forecast, insert_forecast, list_forecasts, score_forecast
-from db.sweeps import get_sweep, insert_sweep, list_sweeps, update_sweep
+from groktime.db.forecasts import get_forecast, insert_forecast, list_forecasts, score_forecast
+from groktime.db.sweeps import get_sweep, insert_sweep, list_sweeps, update_sweep
 
 
 def test_a_sweep_goes_from_submitted_to_done(database: Database) -> None:

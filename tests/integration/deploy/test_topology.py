@@ -10,7 +10,7 @@ from typing import Any
 
 import psycopg2
 import pytest
-from topology import Topology, TopologyError, postgres_binaries, running
+from fixtures.topology import Topology, TopologyError, postgres_binaries, running
 
 SUITE = Path(__file__).with_name("topology_mini.yaml")
 RUNS = 4

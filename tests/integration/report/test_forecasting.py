@@ -13,16 +13,15 @@ from fixtures.database import Database
 from fixtures.seeded import CROSSING, p_cross, record, register
 from fixtures.seeded import TINY as SUITE
 
-from api.tables import FORECAST_COLUMNS, forecast_rows
-from db.claims import claim
-from db.forecasts import get_forecast
-from db.registering import open_runs
-from service.answers.crossing import crossing
-from service.answers.forecast import forecast, score, store_forecast
-from service.answers.question import Question
-from service.answers.refusals import NotEnough, Refusal, Unknown
-from service.errors import AnalysisError
-from service.suites import load_suite
+from groktime.api.tables import FORECAST_COLUMNS, forecast_rows
+from groktime.db.claims import claim
+from groktime.db.forecasts import get_forecast
+from groktime.db.suites import open_runs
+from groktime.service.answers.crossing import crossing
+from groktime.service.answers.forecast import forecast, score, store_forecast
+from groktime.service.answers.question import NotEnough, Question, QuestionError, Unknown
+from groktime.service.errors import AnalysisError
+from groktime.service.suites import load_suite
 
 TINY = Question(suite="tiny")
 
@@ -101,10 +100,10 @@ def test_a_forecast_whose_primes_are_not_trained_cannot_be_scored_yet(seeded: Da
     ("fit", "predict", "kind", "words"),
     [
         ([23, 97], [37], Unknown, "fit: 97 is not in tiny"),
-        ([23, 29], [38], Refusal, "predict: .*38 is not a prime"),
+        ([23, 29], [38], QuestionError, "predict: .*38 is not a prime"),
         ([23], [37], AnalysisError, "at least 2"),
         ([23, 29], [23], AnalysisError, "23 is also fitted"),
-        ([], [37], Refusal, "fit: 0 primes"),
+        ([], [37], QuestionError, "fit: 0 primes"),
     ],
 )
 def test_primes_that_cannot_be_fitted_or_predicted_are_refused(
@@ -118,18 +117,21 @@ def test_a_width_below_all_others_is_refused_by_its_own_name(seeded: Database) -
     narrow = replace(TINY, max_width=4)
     with (
         seeded.engine.begin() as connection,
-        pytest.raises(Refusal, match="max_width: 4 leaves no width; the smallest is 8"),
+        pytest.raises(QuestionError, match="max_width: 4 leaves no width; the smallest is 8"),
     ):
         forecast(connection, narrow, [23, 29, 31], [37])
 
 
-def test_a_swept_suite_needs_its_setting(seeded: Database) -> None:
-    with seeded.engine.begin() as connection:
-        with pytest.raises(Refusal, match="2 settings match; choose by weight_decay"):
-            forecast(connection, Question(suite="decay"), [23, 29], [31])
-        one = Question(suite="decay", filters={"weight_decay": 0.1})
-        with pytest.raises(NotEnough, match="the laws of 2 primes give no calibrated prediction"):
-            forecast(connection, one, [23, 29], [31])
+@pytest.mark.parametrize("filters", [{}, {"weight_decay": 0.1}])
+def test_a_swept_suite_is_fitted_at_one_setting_named_or_its_baseline(
+    seeded: Database, filters: dict[str, float]
+) -> None:
+    question = Question(suite="decay", filters=filters)
+    with (
+        seeded.engine.begin() as connection,
+        pytest.raises(NotEnough, match="the laws of 2 primes give no calibrated prediction"),
+    ):
+        forecast(connection, question, [23, 29], [31])
 
 
 def test_both_spellings_of_the_command_work(

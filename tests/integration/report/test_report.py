@@ -15,20 +15,20 @@ from fixtures.commands import GROKTIME, ROOT
 from fixtures.database import Database
 from PIL import Image
 
-from db.dump import dump_suite
-from db.load import load_dump
-from service.answers.cell_tests import cell_tests
-from service.answers.crossing import crossing
-from service.answers.law import law
-from service.answers.question import Question
-from service.answers.reading import reading
-from service.answers.refusals import NotEnough, Unknown
-from service.errors import InputError
-from service.report.content import CONVENTIONS, gather
-from service.report.document import Bullets
-from service.report.scope import provenance
-from service.report.words import estimate, real, signed, whole
-from service.report.writing import ReportOrder, write_report
+from groktime.db.dump import dump_suite
+from groktime.db.load import load_dump
+from groktime.service.answers.cell_tests import cell_tests, flat_answer
+from groktime.service.answers.crossing import crossing
+from groktime.service.answers.law import law
+from groktime.service.answers.question import NotEnough, Question, Unknown
+from groktime.service.answers.records import reading
+from groktime.service.errors import InputError
+from groktime.service.report.content import CONVENTIONS, gather
+from groktime.service.report.document import Bullets
+from groktime.service.report.files import ReportOrder, write_report
+from groktime.service.report.scope import provenance
+from groktime.service.suites.stored import check_stored
+from groktime.service.words import estimate, real, signed, whole
 
 VOID = {"meta", "img", "br"}
 
@@ -104,7 +104,7 @@ def test_exact_numbers_are_written_beside_the_rounded_ones(
     exact = json.loads((written / "report.json").read_text("utf-8"))
     engine = shared_seeded.reader()
     with reading(engine) as connection:
-        answer = cell_tests(connection, Question(suite="tiny"))
+        answer = flat_answer(cell_tests(connection, Question(suite="tiny")))
         laws = law(connection, Question(suite="tiny"))
     engine.dispose()
     stored = exact["tiny"]["tests"]["robust/online"]
@@ -265,7 +265,7 @@ def test_a_suite_from_a_dump_says_that_it_was_recorded(
     dump = tmp_path / "decay.groktime"
     with seeded.engine.connect() as connection:
         dump_suite(connection, "decay", dump, dense=50)
-    load_dump(database.engine, dump)
+    load_dump(database.engine, dump, check_stored)
     with reading(database.engine) as connection:
         content = gather(connection, "decay")
     facts, *_ = provenance(content, "groktime report decay --to DIR")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,9 @@ from fixtures.commands import Commands, free_ports, settings_environment, wait_u
 from fixtures.database import Database
 from fixtures.http import asking
 
-from service.sweep.submit import job_state
+from groktime.db import embedded
+from groktime.db.engine import parse_url
+from groktime.service.sweep.jobs import job_state
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 
@@ -153,7 +156,7 @@ def test_a_submitted_sweep_is_noted_and_shown_with_its_log(
     (noted,) = api.get("/sweeps", params={"suite": "mine"}).json()["items"]
     assert noted["state"] == "done"
     assert noted["filters"] == {"filters": {"kind": ["speed"]}, "resources": {"workers": 1}}
-    assert f"submitted {noted['job_id']}, noted as sweep {noted['id']}" in output
+    assert f"submitted {noted['job_id']} as sweep {noted['id']}" in output
     detail = api.get(f"/sweeps/{noted['id']}").json()
     assert "mine: 2 runs trained" in detail["log"]
 
@@ -180,3 +183,61 @@ def test_the_api_starts_shows_and_stops_a_sweep(head: Head, api: httpx.Client) -
     wait_until(lambda: job_state(job, head.address) == "STOPPED")
     assert api.get(where).json()["state"] == "stopped"
     assert api.delete(where).json()["state"] == "stopped"
+
+
+@pytest.fixture
+def ray_folder() -> Iterator[Path]:
+    """Where Ray keeps its logs; a short path, since sockets lie below it."""
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp", ignore_cleanup_errors=True) as path:
+        yield Path(path)
+
+
+@pytest.fixture
+def bare_head(commands: Commands, tmp_path: Path, ray_folder: Path) -> str:
+    """Jobs address of a head whose machine names no database, as on a laptop."""
+    port, jobs, agent = free_ports(3)
+    commands.start(
+        *("start", "--head", "--block", "--num-cpus", "1", "--port", str(port)),
+        *("--node-ip-address", "127.0.0.1", "--object-store-memory", "100000000"),
+        *("--dashboard-host", "127.0.0.1", "--dashboard-port", str(jobs)),
+        *("--dashboard-agent-listen-port", str(agent), "--temp-dir", str(ray_folder)),
+        program=("ray",),
+        **settings_environment(home=tmp_path / "home"),
+    )
+    address = f"http://127.0.0.1:{jobs}"
+    wait_until(lambda: takes_jobs(address))
+    return address
+
+
+def with_password(url: str) -> str:
+    """The same server, asked with a password it does not need."""
+    return parse_url(url).set(password="hunter2").render_as_string(hide_password=False)
+
+
+def test_results_never_go_to_another_database_than_the_one_that_was_named(
+    bare_head: str,
+    ray_folder: Path,
+    commands: Commands,
+    database: Database,
+    suite: Path,
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / "home"
+    asker = settings_environment(database_url=with_password(database.url), home=home)
+    submit = ("submit", str(suite), "--address", bare_head, "--kind", "speed", "--width", "8")
+    code, output = commands.run(*submit, **asker)
+    assert code == 1, output
+    assert "has a password and is not sent" in output
+    assert "GROKTIME_DATABASE_URL is not set here" in output
+    assert not embedded.data_directory(home).exists(), "an embedded server was started for the job"
+    assert database.scalar("SELECT count(*) FROM runs") == 0
+    assert database.scalar("SELECT state FROM sweeps") == "failed"
+
+    code, output = commands.run(*submit, "--pass-database-url", **asker)
+    assert code == 0, output
+    assert database.scalar("SELECT count(*) FROM runs WHERE state = 'done'") == 2
+    assert database.scalar("SELECT state FROM sweeps ORDER BY id DESC LIMIT 1") == "done"
+    assert "hunter2" not in output
+    logs = [path for path in ray_folder.rglob("logs/*") if path.is_file()]
+    assert len(logs) > 5
+    assert [path for path in logs if b"hunter2" in path.read_bytes()] == []

@@ -19,15 +19,20 @@ from fixtures.runs import grok_spec, renew_all
 from rich.console import Console
 from sqlalchemy import create_engine, text
 
-from db.claims import Claim, claim, release
-from service.errors import InputError, SuiteError, SweepError
-from service.settings import Settings
-from service.suites import Suite, load_suite
-from service.sweep.job import Job, SweepOptions, SweepReport, prepare
-from service.sweep.running import run_sweep
-from service.sweep.selection import Selection
-from workers.trainable import give_back
-from workers.training import Outcome, train
+from groktime.db.claims import Claim, claim, release
+from groktime.service.errors import InputError, SuiteError, SweepError
+from groktime.service.settings import Settings
+from groktime.service.suites import Suite, load_suite
+from groktime.service.sweep.driver import run_sweep
+from groktime.service.sweep.selection import (
+    PreparedSweep,
+    Selection,
+    SweepOptions,
+    SweepReport,
+    prepare,
+)
+from groktime.workers.trainable import give_back
+from groktime.workers.training import Outcome, train
 
 # Ray and Tune warn about themselves in ways that are none of a test's business.
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
@@ -61,7 +66,7 @@ speed:
   widths: [8]  # cannot memorise that much, so it trains to the cap
 """
 
-Sweeper = Callable[..., tuple[Job, SweepReport, str]]
+Sweeper = Callable[..., tuple[PreparedSweep, SweepReport, str]]
 
 
 @pytest.fixture
@@ -79,7 +84,7 @@ def sweeper(database: Database, checkpoints: Path) -> Sweeper:
 
     def run(
         suite: Suite, options: SweepOptions | None = None, **settings: Any
-    ) -> tuple[Job, SweepReport, str]:
+    ) -> tuple[PreparedSweep, SweepReport, str]:
         told = io.StringIO()
         job, report = run_sweep(
             suite,
@@ -105,7 +110,7 @@ class Swept:
 
     file: Path
     database: Database
-    job: Job
+    job: PreparedSweep
     report: SweepReport
     told: str
 
@@ -364,7 +369,7 @@ def test_runs_that_cannot_be_given_back_hide_no_error(caplog: pytest.LogCaptureF
 def test_a_frozen_suite_that_changed_is_refused(
     suite_of: Callable[..., Suite], database: Database
 ) -> None:
-    from db.registering import freeze_suite
+    from groktime.db.suites import freeze_suite
 
     suite = suite_of(TINY)
     prepare(suite, database.engine, SweepOptions())

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from service.analysis.inputs import FirstPassages, GrokRuns
+from groktime.service.analysis.inputs import FirstPassages, GrokRuns
 
 W15 = (20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 200, 256)
 

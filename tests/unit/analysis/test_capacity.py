@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 import statsmodels.api as sm
 
-from service.analysis.capacity import (
+from groktime.service.analysis.capacity import (
     PAPER_C_MODEL,
     capacity,
     choose_c_model,
     p_mem,
 )
-from service.analysis.inputs import CapacityRuns
-from service.errors import AnalysisError
-from service.spec import ModularData
+from groktime.service.analysis.inputs import CapacityRuns
+from groktime.service.errors import AnalysisError
+from groktime.service.spec import ModularData
 
 N8 = np.array([1000, 1374, 1891, 2601, 3576, 4917, 6761, 9300])
 WIDTHS = np.array([10, 12, 14, 16, 18, 20, 22])
@@ -35,8 +35,8 @@ def test_hinge_finds_slope_and_plateaus() -> None:
     assert found.c_model is not None
     assert found.c_model.value == pytest.approx(2.0, rel=1e-4)
     assert found.c_model.source == "fitted"
-    assert found.intercept == pytest.approx(300, rel=0.02)
-    assert found.r2 == pytest.approx(1.0)
+    assert found.fit.intercept == pytest.approx(300, rel=0.02)
+    assert found.fit.r_squared == pytest.approx(1.0)
     assert [p.slope for p in found.plateaus] == pytest.approx([0.95] * 7, rel=1e-3)
     assert not any(p.not_saturated or p.sagging for p in found.plateaus)
 
@@ -65,7 +65,7 @@ def test_a_curve_still_growing_is_not_saturated_and_left_out() -> None:
     assert 22 not in found.used
     assert found.c_model is not None
     assert found.c_model.value == pytest.approx(2.0, rel=1e-3)
-    assert found.c_model.detail == "some widths never saturated"
+    assert found.c_model.note == "some widths never saturated"
 
 
 def test_a_falling_curve_is_sagging() -> None:
@@ -95,13 +95,13 @@ def test_three_widths_have_least_squares_own_interval() -> None:
     found = capacity(few)
     assert found.c_model is not None
     assert found.used == (10, 12, 14)
-    assert (found.interval, found.c_model.interval, found.n_resamples) == ("t", "t", 0)
+    assert (found.fit.interval, found.c_model.interval) == ("t", "t")
     params = np.array([p.params for p in found.plateaus])
     caps = np.array([p.capacity for p in found.plateaus])
     fit = sm.OLS(caps, sm.add_constant(params)).fit()
     (i_low, i_high), (s_low, s_high) = fit.conf_int(0.05).tolist()
     assert (found.c_model.low, found.c_model.high) == pytest.approx((s_low, s_high))
-    assert (found.intercept_low, found.intercept_high) == pytest.approx((i_low, i_high))
+    assert (found.fit.intercept_low, found.fit.intercept_high) == pytest.approx((i_low, i_high))
     assert choose_c_model(None, found, "other").interval == "t"
 
 
@@ -111,15 +111,15 @@ def test_the_number_of_widths_decides_the_interval(largest: int, kind: str | Non
     keep = runs.width <= largest
     few = CapacityRuns(runs.width[keep], runs.params[keep], runs.n[keep], runs.bits[keep], 115)
     found = capacity(few, n_resamples=200)
-    assert found.interval == kind
-    assert (found.intercept_low is None) == (kind is None)
+    assert found.fit.interval == kind
+    assert (found.fit.intercept_low is None) == (kind is None)
 
 
 def test_source_of_c_is_the_fit_then_a_matched_suite_then_the_paper() -> None:
     fit = capacity(hinge_runs())
     assert choose_c_model(fit).source == "fitted"
     matched = choose_c_model(None, fit, "central")
-    assert (matched.source, matched.detail) == ("matched_suite", "central")
+    assert (matched.source, matched.note) == ("matched_suite", "central")
     paper = choose_c_model(None)
     assert (paper.value, paper.source) == (PAPER_C_MODEL, "paper")
 

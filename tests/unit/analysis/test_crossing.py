@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.analysis.crossing import crossing, resampled_crossings
-from service.analysis.inputs import FirstPassages
-from service.analysis.resampling import seed_block_weights
-from service.analysis.speed_curve import kaplan_meier_curve
-from service.errors import AnalysisError
+from groktime.service.analysis.crossing import crossing, resampled_crossings, seed_block_weights
+from groktime.service.analysis.inputs import FirstPassages
+from groktime.service.analysis.survival import kaplan_meier_curve
+from groktime.service.errors import AnalysisError
 
 
 def exact(
@@ -35,28 +34,33 @@ def exact(
 P4 = [1e4, 1e5, 1e6, 1e7]
 
 
+def rates(params: list[float], at: float, slope: float) -> FirstPassages:
+    """1/T a line in log10 P that is 0.001 at 10^at; slope in shares of that a decade."""
+    rate = [1e-3 * (1 + slope * (np.log10(p) - at)) for p in params]
+    return exact(params, [1 / r for r in rate])
+
+
 def test_two_lines_cross_where_algebra_says() -> None:
-    # log10 T_mem = 8 − log10 P, log10 T_gen = 5 − 0.5 log10 P: equal at P = 10^6, T = 100.
+    # 1/T_mem = .001 + .005 z, 1/T_gen = .006 + .001 z, z = log10 P − 4: equal at z = 1.25.
+    params = [1e4, 3e5, 5e6, 1e7]
+    z = np.log10(params) - 4
     found = crossing(
-        exact([1e4, 3e5, 5e6, 1e7], [1e4, 1e8 / 3e5, 20, 10]),
-        exact([1e4, 3e5, 5e6, 1e7], [1e5 * p**-0.5 for p in (1e4, 3e5, 5e6, 1e7)]),
+        exact(params, list(1 / (0.001 + 0.005 * z))), exact(params, list(1 / (0.006 + 0.001 * z)))
     )
     assert found.status == "crossed"
-    assert found.params == pytest.approx(1e6)
-    assert found.epochs == pytest.approx(100)
+    assert found.params == pytest.approx(10**5.25)
+    assert found.epochs == pytest.approx(1 / 0.00725)
     assert [r.direction for r in found.roots] == ["mem_becomes_faster"]
 
 
 @given(
     at=st.floats(4.5, 6.5),
-    steep=st.floats(0.6, 2.0),
-    shallow=st.floats(0.0, 0.5),
+    steep=st.floats(0.1, 0.35),
+    shallow=st.floats(0.0, 0.08),
 )
 def test_shifted_lines_cross_where_they_were_put(at: float, steep: float, shallow: float) -> None:
-    params = np.geomspace(1e4, 1e7, 9)
-    mem = exact(list(params), list(1e3 * (params / 10**at) ** -steep * 1e3))
-    gen = exact(list(params), list(1e3 * (params / 10**at) ** -shallow * 1e3))
-    found = crossing(mem, gen)
+    params = list(np.geomspace(1e4, 1e7, 9))
+    found = crossing(rates(params, at, steep), rates(params, at, shallow))
     assert found.status == "crossed"
     assert np.log10(found.params or 0) == pytest.approx(at)
 
@@ -141,7 +145,7 @@ def test_curves_that_do_not_cross_say_so(mem: list[float], gen: list[float], sta
 def test_the_paper_returns_a_point_even_then_and_flags_the_edge() -> None:
     found = crossing(exact(P4, [900, 800, 700, 600]), exact(P4, [50, 40, 30, 20]), method="paper")
     assert found.status == "closest_approach"
-    assert found.params == pytest.approx(1e7)
+    assert found.params == pytest.approx(1e4)  # where the ratio is smallest, not the difference
     assert found.at_edge
 
 
@@ -173,7 +177,7 @@ def test_curves_on_different_widths_meet_between_them() -> None:
     mem = exact([1e4, 1e6], [1e4, 1e2])
     gen = exact([1e4, 1e5, 1e6], [1e3, 1e3, 1e3])
     found = crossing(mem, gen)
-    assert found.params == pytest.approx(1e5)
+    assert found.params == pytest.approx(10 ** (4 + 2 / 11))  # 1/T: 1e-4, 1e-2 against 1e-3
 
 
 def test_nothing_is_known_between_a_reached_and_an_unreached_width() -> None:
@@ -235,7 +239,7 @@ def test_a_width_whose_seeds_are_not_drawn_uses_its_own() -> None:
     mem = thinned(mem, 1e6, {3})
     weights = np.array([[5], [0], [0], [0], [0]], dtype=np.uint8)  # seed 0 five times
     seeds = np.arange(5)
-    low, high, crosses = resampled_crossings(mem, gen, seeds, weights)
+    low, high, crosses = resampled_crossings(mem, gen, seeds, weights, powers=(1.0,))
     both = np.isin(mem.seed, [0]) | ((mem.params == 1e6) & (mem.seed == 3))
     alone = crossing(mem.where(both), gen.where(gen.seed == 0), n_resamples=0)
     assert crosses.tolist() == [True]
@@ -310,7 +314,7 @@ def test_vectorised_resamples_equal_a_plain_loop(cells: Callable[..., Any]) -> N
     mem = replace(mem, last_epoch=np.where(early, 300.0, mem.last_epoch))
     seeds = np.array(sorted(set(mem.seeds) & set(gen.seeds)))
     weights = seed_block_weights(len(seeds), 60, seed=4)
-    low, high, crosses = resampled_crossings(mem, gen, seeds, weights)
+    low, high, crosses = resampled_crossings(mem, gen, seeds, weights, powers=(1.0,))
     for b in range(weights.shape[1]):
         drawn = np.repeat(seeds, weights[:, b])
         found = crossing(_redraw(mem, drawn), _redraw(gen, drawn), n_resamples=0)
@@ -369,3 +373,135 @@ def test_making_comes_back_with_the_answer() -> None:
         (4, 0),
         (2, 0),
     )
+
+
+@pytest.mark.parametrize("unresolved", [[1e3], [2e7], [1e3, 2e3, 2e7]])
+@pytest.mark.parametrize(
+    ("mem", "gen", "status"),
+    [
+        ([9, 8, 7, 6], [50, 40, 30, 20], "mem_always_faster"),
+        ([900, 800, 700, 600], [50, 40, 30, 20], "mem_always_slower"),
+        ([900, 300, 100, 50], [300, 200, 150, 120], "crossed"),
+    ],
+)
+def test_widths_at_which_nothing_was_reached_decide_nothing(
+    mem: list[float], gen: list[float], status: str, unresolved: list[float]
+) -> None:
+    alone = crossing(exact(P4, mem, 5, 1000), exact(P4, gen, 5, 1000))
+    params = sorted(P4 + unresolved)
+
+    def among(times: list[float]) -> FirstPassages:
+        known = dict(zip(P4, times, strict=True))
+        return exact(params, [known.get(p, 9999) for p in params], 5, 1000)
+
+    found = crossing(among(mem), among(gen))
+    assert found.status == alone.status == status
+    assert found.interval == alone.interval
+    assert len(found.unresolved_widths) == len(unresolved)
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_unresolved_widths_never_narrow_an_interval_or_strengthen_a_status(data: Any) -> None:
+    strength = ("insufficient_data", "unresolved", "mem_always_slower", "mem_always_faster",
+                "bracketed", "crossed")  # fmt: skip
+    times = st.lists(st.sampled_from([20, 60, 150, 400, 9999]), min_size=4, max_size=4)
+    mem, gen = data.draw(times), data.draw(times)
+    extra = data.draw(st.lists(st.sampled_from([3e3, 3e4, 3e5, 3e6, 3e7]), unique=True, min_size=1))
+    params = sorted(P4 + extra)
+
+    def runs(times: list[float], sizes: list[float], spread: float) -> FirstPassages:
+        known = dict(zip(P4, times, strict=True))
+        base = exact(sizes, [known.get(p, 9999) for p in sizes], 5, 1000)
+        time = np.round(base.epoch * (1 + spread * (base.seed - 2)))
+        return replace(base, epoch=time, last_epoch=np.where(np.isnan(time), 1000.0, time))
+
+    before = crossing(runs(mem, P4, 0.05), runs(gen, P4, 0.1), n_resamples=200)
+    after = crossing(runs(mem, params, 0.05), runs(gen, params, 0.1), n_resamples=200)
+    if strength.index(before.status) >= 2:
+        assert strength.index(after.status) <= max(strength.index(before.status), 3)
+    if before.interval and after.interval:
+        assert after.interval.low <= before.interval.low * (1 + 1e-9)
+        assert after.interval.high >= before.interval.high * (1 - 1e-9)
+
+
+def test_a_run_stopped_before_the_other_speed_was_reached_says_nothing_of_the_order() -> None:
+    mem = exact(P4, [9999] * 4, cap=40)
+    found = crossing(mem, exact(P4, [500, 400, 30, 20], cap=1000))
+    assert found.status == "mem_always_slower"
+    assert found.interval is None or found.interval.low >= 1e6
+    nothing = crossing(mem, exact(P4, [500, 400, 300, 200], cap=1000))
+    assert nothing.status == "unresolved"
+
+
+def at_widths(widths: list[int], times: list[float], cap: float = 1e9) -> FirstPassages:
+    params = [float(2 * 115 * d + 2 * (16 * d * d + 2 * d) + d) for d in widths]
+    runs = exact(params, times, 5, cap)
+    return replace(runs, width=np.repeat(widths, 5))
+
+
+@pytest.mark.parametrize(("left", "coarse"), [(290.0, False), (400.0, True)])
+def test_a_bracket_over_which_memorising_changes_threefold_is_coarse(
+    left: float, coarse: bool
+) -> None:
+    mem = at_widths([40, 48, 64, 80], [2000, left, 100, 60])
+    found = crossing(mem, at_widths([40, 48, 64, 80], [150] * 4))
+    assert found.bracket is not None
+    assert (found.bracket.low_width, found.bracket.high_width) == (48, 64)
+    assert found.bracket.change == pytest.approx(left / 100)
+    assert found.bracket.coarse is coarse
+    assert (found.advice is not None) is coarse
+
+
+def test_a_coarse_bracket_asks_for_the_speed_width_between() -> None:
+    mem = at_widths([40, 48, 64, 80], [2000, 900, 100, 60])
+    advice = crossing(mem, at_widths([40, 48, 64, 80], [150] * 4)).advice
+    assert advice is not None
+    assert (advice.kind, advice.width) == ("speed", 56)
+    of_eight = crossing(mem, at_widths([40, 48, 64, 80], [150] * 4), width_step=16).advice
+    assert of_eight is None or of_eight.kind != "speed"  # 48 and 64 are neighbours there
+
+
+@pytest.mark.parametrize(
+    ("mem", "gen", "kind", "width"),
+    [
+        ([900, 800, 700, 600], [50, 40, 30, 20], "both", 100),
+        ([9, 8, 7, 6], [50, 40, 30, 20], "both", 32),
+        ([9999, 9999, 70, 60], [9999, 9999, 90, 80], "longer", 48),
+        ([9999] * 4, [9999] * 4, "longer", 80),
+        ([9999, 9999, 50, 20], [300, 200, 150, 120], "both", 56),
+    ],
+)
+def test_advice_leads_to_where_the_crossing_is(
+    mem: list[float], gen: list[float], kind: str, width: int
+) -> None:
+    widths = [40, 48, 64, 80]
+    advice = crossing(at_widths(widths, mem, 1000), at_widths(widths, gen, 1000)).advice
+    assert advice is not None
+    assert (advice.kind, advice.width) == (kind, width)
+    assert advice.why
+
+
+# T_mem as measured at the ten primes: b (1 − f/f_c)^−γ, and a generalisation that falls slowly.
+CRITICAL, STEEPNESS, AT_ONE = 0.42, 3.7, 30.0
+
+
+@pytest.mark.parametrize(("gap", "within"), [(0.05, 0.01), (0.07, 0.01), (0.15, 0.03)])
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
+def test_curves_of_the_measured_shape_cross_where_they_do(
+    gap: float, within: float, share: float
+) -> None:
+    truth, capacity = 1.2e5, 2e4  # P_cross and P_mem
+    params = 10 ** (np.log10(truth) + gap * (np.arange(-2, 3) + 1 - share))
+
+    def t_mem(p: Any) -> Any:
+        return AT_ONE * (1 - capacity / p / CRITICAL) ** -STEEPNESS
+
+    def t_gen(p: Any) -> Any:
+        return t_mem(truth) * (p / truth) ** -0.4
+
+    params = params[capacity / params < CRITICAL]
+    found = crossing(
+        exact(list(params), list(t_mem(params))), exact(list(params), list(t_gen(params)))
+    )
+    assert abs(np.log10((found.params or 0) / truth)) < within

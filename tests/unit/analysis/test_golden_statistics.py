@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from service.analysis.verify import Check, golden_statistics, verify_statistics
-from service.errors import AnalysisError
+from groktime.service.analysis.published import Check, golden_statistics, verify_statistics
+from groktime.service.errors import AnalysisError
 
 CHECKS = verify_statistics()
 
@@ -63,6 +63,25 @@ def test_a_bootstrap_interval_that_is_off_is_found() -> None:
     golden["central_like"]["expected"]["ccc"]["ci_high"] += 0.02
     bad = [c.name for c in verify_statistics(golden) if not c.ok]
     assert bad == ["central_like.ccc.ci_high"]
+
+
+def test_a_recorded_zero_is_met_by_what_is_left_of_rounding() -> None:
+    golden = {"central_like": copy.deepcopy(golden_statistics()["central_like"])}
+    models = golden["central_like"]["expected"]["nested"]["models"]
+    assert models["M0"]["r2"] == pytest.approx(0, abs=1e-12)
+    models["M0"]["r2"] = 3e-13
+    assert all(c.ok for c in verify_statistics(golden))
+    models["M0"]["r2"] = 3e-9
+    bad = [c.name for c in verify_statistics(golden) if not c.ok]
+    assert bad == ["central_like.nested.M0.r2"]
+
+
+def test_curves_recorded_without_a_crossing_are_read() -> None:
+    one_width, two = [[20_000.0, 300.0]], [[20_000.0, 300.0], [40_000.0, 200.0]]
+    case = {"t_mem": one_width, "t_gen": [[50_000.0, 3.0]], "expected": None}
+    assert [c.ok for c in verify_statistics({"crossings": [case]})] == [True, True]
+    wrong = {"t_mem": two, "t_gen": two, "expected": None}
+    assert [c.ok for c in verify_statistics({"crossings": [wrong]})] == [False, False]
 
 
 def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:

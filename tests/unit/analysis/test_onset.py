@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,15 +10,17 @@ import statsmodels.api as sm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.analysis.delay import delays, regimes
-from service.analysis.firth import (
+from groktime.service.analysis.delay import delays, regimes
+from groktime.service.analysis.inputs import GrokRuns, MinimumDelay
+from groktime.service.analysis.onset import (
     Grouped,
     firth_logit,
     midpoint_interval,
+    onset,
+    paper_onset,
     penalised_log_likelihood,
 )
-from service.analysis.inputs import GrokRuns
-from service.analysis.onset import onset, paper_onset
+from groktime.service.errors import AnalysisError
 
 P6 = [1e4, 2e4, 4e4, 8e4, 16e4, 32e4]
 
@@ -164,8 +167,8 @@ def test_regimes_by_majority() -> None:
     )
     found = regimes(clocks)
     assert [r.regime for r in found] == ["under_capacity", "grokking", "mixed"]
-    assert found[1].counts == {"grokking": 2, "immediate": 1}
-    assert found[0].n_diverged == 1
+    assert (found[1].grokking, found[1].immediate, found[1].memorised_only) == (2, 1, 0)
+    assert found[0].under_capacity == 2
 
 
 def test_firth_maximum_is_a_maximum() -> None:
@@ -240,3 +243,41 @@ def test_profile_interval_covers_the_truth(cells: Callable[..., Any]) -> None:
             hits += found.low <= 1e5 <= found.high
     assert trials > 150
     assert hits / trials > 0.90
+
+
+def test_a_minimum_delay_is_in_epochs_or_a_share_of_training() -> None:
+    runs = with_clocks([50, 50, 200], [53, 56, 210], [60, 60, 210])
+    assert delays(runs).delayed.tolist() == [True, True, True]
+    five = replace(runs, min_delay=MinimumDelay(epochs=5))
+    assert delays(five).delayed.tolist() == [False, True, True]
+    assert delays(five).counted().tolist() == [0, 6, 10]
+    tenth = replace(runs, min_delay=MinimumDelay(share=0.1))
+    assert delays(tenth).delayed.tolist() == [False, True, False]
+
+
+def test_a_run_stopped_before_the_minimum_delay_decides_nothing() -> None:
+    runs = with_clocks([50, 50], [np.nan, np.nan], [52, 1000])
+    found = delays(replace(runs, min_delay=MinimumDelay(epochs=5)))
+    assert (found.n_undetermined, found.delayed.tolist()) == (1, [True])
+
+
+def test_a_larger_minimum_delay_never_lowers_the_onset(cells: Callable[..., Any]) -> None:
+    runs = cells(rng=np.random.default_rng(5)).grok(onset=0.7e5)
+    points = [
+        onset(replace(runs, min_delay=MinimumDelay(share=share))).params or np.inf
+        for share in (0.0, 0.02, 0.05, 0.1)
+    ]
+    assert points == sorted(points)
+
+
+def test_regimes_follow_the_minimum_delay() -> None:
+    runs = with_clocks([50], [53], [60])
+    assert [r.regime for r in regimes(runs)] == ["grokking"]
+    asked = replace(runs, min_delay=MinimumDelay(epochs=5))
+    assert [r.regime for r in regimes(asked)] == ["immediate"]
+
+
+@pytest.mark.parametrize("wrong", [{"epochs": 0}, {"share": -0.1}, {"epochs": np.nan}])
+def test_an_impossible_minimum_delay_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(AnalysisError, match="accepted"):
+        MinimumDelay(**wrong)

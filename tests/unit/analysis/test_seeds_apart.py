@@ -9,51 +9,49 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from service.analysis.cells import cells_frame, make_cell
-from service.analysis.crossing import crossing
-from service.analysis.hands import deal
-from service.analysis.hypotheses import hypothesis_tests
-from service.analysis.onset import onset
-from service.analysis.seeds_apart import seeds_apart
+from groktime.service.analysis.cells import cells_frame, make_cell, seed_halves
+from groktime.service.analysis.crossing import crossing
+from groktime.service.analysis.hypotheses import hypothesis_tests, seeds_apart
+from groktime.service.analysis.onset import onset
 
 PRIMES = (97, 101, 103, 107, 109, 113, 127, 131, 137, 139)
 
 
-def test_a_hand_is_what_its_seeds_give_alone(cells: Callable[..., Any]) -> None:
+def test_a_half_is_what_its_seeds_give_alone(cells: Callable[..., Any]) -> None:
     drawn = cells(rng=np.random.default_rng(3))
     mem, _ = drawn.pair()
     grok = drawn.grok(onset=0.7e5)
-    hands = deal(mem, grok)
-    assert hands is not None
+    halves = seed_halves(mem, grok)
+    assert halves is not None
     seeds = sorted({*mem.seeds, *grok.seeds})
-    for hand, own in zip(hands, (seeds[::2], seeds[1::2]), strict=True):
+    for half, own in zip(halves, (seeds[::2], seeds[1::2]), strict=True):
         runs = grok.where(np.isin(grok.seed, own))
         speeds = mem.where(np.isin(mem.seed, own))
-        assert hand.p_cross == crossing(speeds, runs.generalisation()).params
-        assert hand.p_onset == onset(runs).params
+        assert half.p_cross == crossing(speeds, runs.generalisation()).params
+        assert half.p_onset == onset(runs).params
 
 
-def test_three_seeds_are_too_few_to_deal(cells: Callable[..., Any]) -> None:
+def test_three_seeds_are_too_few_to_halve(cells: Callable[..., Any]) -> None:
     drawn = cells(rng=np.random.default_rng(3))
     mem, _ = drawn.pair()
     grok = drawn.grok(onset=0.7e5)
     three = grok.first_seeds(3)
     assert len(three.seeds) == 3
-    assert deal(mem, three) is None
+    assert seed_halves(mem, three) is None
     odd = mem.where(np.isin(mem.seed, sorted(mem.seeds)[::2]))
-    assert deal(odd, grok.where(~np.isin(grok.seed, odd.seeds))) is None
-    assert make_cell(97, {}, 1.0, mem, grok, method="paper").hands is None
+    assert seed_halves(odd, grok.where(~np.isin(grok.seed, odd.seeds))) is None
+    assert make_cell(97, {}, 1.0, mem, grok, method="paper").seed_halves is None
 
 
 def shared(noise: float, link: float, seed: int = 0) -> pd.DataFrame:
-    """Cells whose crossing and onset share chance within a hand, and a truth of the cell."""
+    """Cells whose crossing and onset share chance within a half, and a truth of the cell."""
     rng = np.random.default_rng(seed)
     truth = 0.1 * rng.normal(size=len(PRIMES))
     rows: dict[str, Any] = {"p": PRIMES}
-    chance = {hand: noise * rng.normal(size=len(PRIMES)) for hand in "ab"}
-    for hand, drawn in chance.items():
-        rows[f"p_cross_{hand}"] = 10 ** (5 + link * truth + drawn)
-        rows[f"p_onset_{hand}"] = 10 ** (4.8 + link * truth + drawn)
+    chance = {half: noise * rng.normal(size=len(PRIMES)) for half in "ab"}
+    for half, drawn in chance.items():
+        rows[f"p_cross_{half}"] = 10 ** (5 + link * truth + drawn)
+        rows[f"p_onset_{half}"] = 10 ** (4.8 + link * truth + drawn)
     rows["p_cross"], rows["p_onset"] = rows["p_cross_a"], rows["p_onset_a"]
     return pd.DataFrame(rows)
 
@@ -79,7 +77,7 @@ def test_a_true_link_stays_with_seeds_apart() -> None:
         assert way.median_residual == pytest.approx(-0.2, abs=0.03)
 
 
-def test_cells_without_hands_have_none_apart() -> None:
+def test_cells_without_halves_have_none_apart() -> None:
     cells = shared(noise=0.01, link=1.0)
     assert seeds_apart(cells[["p", "p_cross", "p_onset"]], ["p"]) == ()
     assert seeds_apart(cells.assign(p_cross_a=np.nan, p_cross_b=np.nan), ["p"]) == ()
@@ -93,7 +91,7 @@ def test_too_few_cells_or_one_prime_are_not_compared() -> None:
     assert seeds_apart(one_way, ["p"]) == ()
 
 
-def test_hands_come_with_the_frame_of_cells(cells: Callable[..., Any]) -> None:
+def test_seed_halves_come_with_the_frame_of_cells(cells: Callable[..., Any]) -> None:
     drawn = cells(rng=np.random.default_rng(3))
     mem, _ = drawn.pair()
     table = cells_frame([make_cell(97, {}, 1.0, mem, drawn.grok(onset=0.7e5), n_resamples=0)])

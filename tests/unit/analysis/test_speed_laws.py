@@ -9,25 +9,25 @@ import pytest
 import statsmodels.api as sm
 from scipy import stats
 
-from service.analysis.forecast import (
+from groktime.service.analysis.forecast import (
     Predicted,
     PrimeEvidence,
     PrimeForecast,
     forecast,
     law_crossing,
     prime_evidence,
+    score_forecast,
 )
-from service.analysis.forecast_score import score_forecast
-from service.analysis.law import (
+from groktime.service.analysis.law import (
+    GENERALISATION_WINDOW,
     LawPoints,
     fit_law,
     generalisation_law,
     law_points,
     memorisation_law,
 )
-from service.analysis.speed_curve import SpeedCurve, kaplan_meier_curve
-from service.analysis.speeds import speeds
-from service.errors import AnalysisError
+from groktime.service.analysis.survival import SpeedCurve, kaplan_meier_curve, speeds
+from groktime.service.errors import AnalysisError
 
 PRIMES = (97, 101, 103, 107, 109, 113, 127, 131, 137, 139)
 C = 2.16
@@ -63,9 +63,9 @@ def test_exponential_law_is_recovered() -> None:
     assert law.pooled is not None
     assert law.pooled.a == pytest.approx(12, rel=0.02)
     assert law.pooled.b == pytest.approx(40, rel=0.02)
-    assert law.pooled.r2 > 0.99
+    assert law.pooled.r_squared > 0.99
     assert law.rivals[0].form == "exponential"
-    assert set(law.per_prime) == set(PRIMES)
+    assert {fit.prime for fit in law.per_prime} == set(PRIMES)
 
 
 def test_widths_of_one_prime_do_not_count_as_independent() -> None:
@@ -102,13 +102,32 @@ def test_every_interval_has_the_level_asked_for() -> None:
     t = stats.t.ppf([0.975, 0.75], len(PRIMES) - 1)
     assert wide / narrow == pytest.approx(t[0] / t[1])
     both = [generalisation_law(data, None, level=level) for level in (0.95, 0.5)]
-    reach = [law.beta_reach for law in both if law is not None]
+    reach = [law.beta_high - law.beta for law in both if law is not None]
     assert reach[0] / reach[1] == pytest.approx(t[0] / t[1])
 
 
 def test_rival_wins_where_it_is_the_truth() -> None:
     law = memorisation_law(points(lambda p, params, f: 3000 * f**1.3, noise=0.02))
     assert law.rivals[0].form == "power"
+
+
+def test_the_critical_law_finds_where_memorising_ends() -> None:
+    end = 1.2 * float(points(lambda p, params, f: 20 + f).fraction.max())
+    drawn = points(lambda p, params, f: 20 * (1 - f / end) ** -3.7)
+    fit = fit_law(drawn, "critical")
+    assert fit is not None
+    assert (fit.a, fit.b, fit.c) == pytest.approx((3.7, 20, end), rel=1e-3)
+    law = memorisation_law(drawn, None)
+    assert law.rivals[0].form == "critical"
+
+
+def test_a_critical_law_that_ends_nowhere_is_the_exponential() -> None:
+    drawn = points(lambda p, params, f: 20 * np.exp(8 * f))
+    critical, exponential = fit_law(drawn, "critical"), fit_law(drawn, "exponential")
+    assert critical is not None
+    assert exponential is not None
+    assert critical.c is not None
+    assert critical.a / critical.c == pytest.approx(exponential.a, rel=0.01)
 
 
 def test_stretched_form_finds_its_exponent() -> None:
@@ -156,7 +175,7 @@ def test_generalisation_law_is_recovered() -> None:
     law = generalisation_law(points(lambda p, params, f: 7 * p**1.5 * params**-0.45))
     assert law is not None
     assert (np.exp(law.log_a), law.c, law.beta) == pytest.approx((7, 1.5, 0.45))
-    assert (law.c_reach, law.beta_reach) == pytest.approx((0, 0), abs=1e-9)
+    assert (law.c_high, law.beta_high) == pytest.approx((1.5, 0.45), abs=1e-9)
 
 
 def shifted_primes(primes: tuple[int, ...]) -> LawPoints:
@@ -172,19 +191,19 @@ def test_the_exponent_of_the_prime_has_two_degrees_of_freedom_fewer_than_primes(
     data = shifted_primes(PRIMES[:6])
     law = generalisation_law(data)
     assert law is not None
-    inside = data.inside(law.window)
+    inside = data.inside(GENERALISATION_WINDOW)
     x = np.column_stack(
         [np.ones(len(inside.time)), -np.log(inside.params), np.log(inside.prime.astype(float))]
     )
     y = np.log(inside.time)
     bread = np.linalg.inv(x.T @ x)
     residual = y - x @ (bread @ x.T @ y)
-    scores = np.array([x[inside.prime == p].T @ residual[inside.prime == p] for p in law.primes])
-    n, g = len(y), len(law.primes)
+    scores = np.array([x[inside.prime == p].T @ residual[inside.prime == p] for p in PRIMES[:6]])
+    n, g = len(y), law.primes
     small = g / (g - 1) * (n - 1) / (n - 3)
     errors = np.sqrt(np.diag(bread @ scores.T @ scores @ bread) * small)
-    assert law.c_reach == pytest.approx(stats.t.ppf(0.975, g - 2) * errors[2])
-    assert law.beta_reach == pytest.approx(stats.t.ppf(0.975, g - 1) * errors[1])
+    assert law.c_high - law.c == pytest.approx(stats.t.ppf(0.975, g - 2) * errors[2])
+    assert law.beta_high - law.beta == pytest.approx(stats.t.ppf(0.975, g - 1) * errors[1])
 
 
 @pytest.mark.parametrize(("primes", "has"), [(1, False), (2, False), (4, False), (5, True)])
@@ -193,8 +212,8 @@ def test_the_exponent_of_the_prime_has_an_interval_from_five_primes_on(
 ) -> None:
     law = generalisation_law(shifted_primes(PRIMES[:primes]))
     assert law is not None
-    assert (law.c_reach is not None) is has
-    assert law.beta_reach > 0
+    assert (law.c_high is not None) is has
+    assert law.beta_high > law.beta
 
 
 def test_too_few_points_give_no_law() -> None:

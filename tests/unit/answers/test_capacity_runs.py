@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from service.answers.bits import capacity_inputs, measured_runs
+from groktime.service.answers.capacity import capacity_inputs, measured_runs
 
 RUNS = pd.DataFrame(
     [

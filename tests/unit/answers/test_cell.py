@@ -7,9 +7,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from service.answers.cell import cells, one_cell, swept_axes
-from service.answers.refusals import Ambiguous, Refusal
-from service.spec import (
+from groktime.service.answers.cell import Cell, cells, swept_axes
+from groktime.service.answers.choice import baseline_cells
+from groktime.service.answers.question import Ambiguous, Labels, QuestionError, SettingValue
+from groktime.service.spec import (
     ModelSpec,
     ModularData,
     OptimiserSpec,
@@ -41,6 +42,10 @@ def run(
 
 def frame(*specs: RunSpec) -> pd.DataFrame:
     return pd.DataFrame([spec.columns() for spec in specs])
+
+
+def one_cell(runs: pd.DataFrame, filters: dict[str, SettingValue], labels: Labels | None) -> Cell:
+    return baseline_cells(list(cells(runs, filters, labels)))[0][0]
 
 
 def test_columns_with_several_values_at_one_prime_are_the_axes() -> None:
@@ -83,15 +88,26 @@ def test_a_batch_of_the_whole_set_is_called_full() -> None:
     assert one_cell(runs, {"batch_size": "full"}, None).values["batch_size"] == 4096
 
 
-def test_several_cells_are_refused_with_their_axes() -> None:
+def test_of_several_settings_the_baseline_is_taken_and_the_others_are_named() -> None:
     runs = frame(run("grok"), run("grok", lr=1e-2), run("grok", batch=16))
+    (cell,), choice = baseline_cells(list(cells(runs, {}, None)))
+    assert cell.setting == {"lr": 1e-3, "batch_size": "full"}
+    assert choice.setting is not None
+    assert list(choice.other_settings) == [
+        {"lr": 1e-3, "batch_size": 16},
+        {"lr": 1e-2, "batch_size": "full"},
+    ]
+
+
+def test_several_settings_without_a_baseline_are_refused_with_their_axes() -> None:
+    runs = frame(run("grok", lr=1e-2), run("grok", lr=1e-1))
     with pytest.raises(Ambiguous) as refused:
         one_cell(runs, {}, None)
-    assert refused.value.accepted == {"lr": [1e-3, 1e-2], "batch_size": [16, "full"]}
+    assert refused.value.accepted == {"lr": [1e-2, 1e-1]}
 
 
 def test_a_value_nobody_has_is_refused_with_those_there_are() -> None:
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(QuestionError) as refused:
         one_cell(frame(run("grok"), run("grok", lr=1e-2)), {"lr": 5.0}, None)
     assert refused.value.accepted == [1e-3, 1e-2]
 

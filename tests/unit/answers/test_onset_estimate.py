@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from service.analysis.inputs import GrokRuns
-from service.analysis.onset import onset
-from service.answers.onset import onset_estimate
+from groktime.service.analysis.inputs import GrokRuns
+from groktime.service.analysis.onset import onset
+from groktime.service.answers.delay import onset_estimate
 
 
 def runs(positives: list[int], seeds: int = 4) -> GrokRuns:

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from service.analysis.hypotheses import hypothesis_tests
-from service.answers.cell_tests import Statistic, _pooled
+from groktime.service.analysis.hypotheses import hypothesis_tests
+from groktime.service.answers.cell_tests import Statistic, pooled_tests
 
 
 def pooled(p_cross: list[float], p_onset: list[float]) -> dict[str, Statistic]:
@@ -18,7 +18,7 @@ def pooled(p_cross: list[float], p_onset: list[float]) -> dict[str, Statistic]:
         {"p": primes, "p_cross": p_cross, "p_onset": p_onset, "k_mem": np.square(primes)}
     )
     tests = hypothesis_tests(cells, ["p"], n_resamples=200)
-    return {s.statistic: s for s in _pooled(tests)}
+    return {s.row.statistic: s.row for s in pooled_tests(tests)}
 
 
 CROSS = [28e3, 38e3, 48e3, 50e3, 66e3, 70e3, 76e3]

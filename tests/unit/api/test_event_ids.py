@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.events import event_id, parse_id
+from groktime.api.routes.events import event_id, parse_id
 
 
 @given(st.dictionaries(st.integers(1, 10**6), st.integers(0, 10**9), min_size=1, max_size=20))

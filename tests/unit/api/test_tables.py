@@ -6,9 +6,10 @@ import csv
 import io
 from dataclasses import dataclass, replace
 
+import pytest
 from fixtures.made_up_answers import C_MODEL, SEEDS, WIDTHS, head, made_up_cell
 
-from api.tables import (
+from groktime.api.tables import (
     as_csv,
     capacity_rows,
     crossing_rows,
@@ -19,11 +20,13 @@ from api.tables import (
     regimes_rows,
     speeds_rows,
 )
-from service.answers.capacity import CapacityAnswer, CapacityFit, CapacityPoint, WidthCapacity
-from service.answers.law import CollapseTest, Fit, LawAnswer, LawPoint
-from service.answers.making import Thresholds
-from service.answers.onset import OnsetAnswer
-from service.answers.speeds import SpeedPoint
+from groktime.service.analysis.capacity import CapacityFit
+from groktime.service.analysis.law import Collapse, LawFit
+from groktime.service.answers.capacity import CapacityAnswer, CapacityPoint, WidthCapacity
+from groktime.service.answers.crossing import SpeedPoint
+from groktime.service.answers.delay import OnsetAnswer
+from groktime.service.answers.law import LawAnswer, LawPoint
+from groktime.service.answers.question import Thresholds
 
 
 @dataclass(frozen=True)
@@ -179,8 +182,8 @@ def test_rows_of_capacity_have_the_fit_and_where_c_came_from() -> None:
 
 
 def test_rows_of_the_law_have_their_primes_fit_and_those_of_all() -> None:
-    def fit(form: str, prime: int | None, a: float) -> Fit:
-        return Fit(
+    def fit(form: str, prime: int | None, a: float) -> LawFit:
+        return LawFit(
             form=form,  # type: ignore[arg-type]
             prime=prime,
             a=a,
@@ -212,7 +215,7 @@ def test_rows_of_the_law_have_their_primes_fit_and_those_of_all() -> None:
         pooled=fit("exponential", None, 4.0),
         rivals=(fit("exponential", None, 4.0), fit("power", None, 0.7)),
         per_prime=(fit("exponential", 97, 4.2),),
-        collapse=CollapseTest(
+        collapse=Collapse(
             testable=True, reason="", slope=0.1, se=0.05, p=0.04, primes=2, unreliable=True
         ),
         generalisation=None,
@@ -227,3 +230,17 @@ def test_rows_of_the_law_have_their_primes_fit_and_those_of_all() -> None:
         assert row["level"] == 0.9
         assert row["c_model.value"] == 2.16
     assert first.keys() == second.keys()
+
+
+@pytest.mark.parametrize("text", ["=1+1", "@SUM(A1)", "+cmd|' /C calc'!A0", "-2+3", "\t=1", "\r=1"])
+def test_a_text_that_a_spreadsheet_would_run_is_quoted(text: str) -> None:
+    (row,) = csv.DictReader(io.StringIO(as_csv([{"a": text}]).decode(), newline=""))
+    assert row["a"] == "'" + text
+
+
+@pytest.mark.parametrize(
+    "value", [-1.5, "-1.5", "+2e9", "-1 -2.5", "+", "-", "demo", "", None, True]
+)
+def test_numbers_signs_and_ordinary_texts_are_as_they_are(value: object) -> None:
+    (row,) = csv.DictReader(io.StringIO(as_csv([{"b": 1, "a": value}]).decode()))
+    assert row["a"] == ("" if value is None else str(value))

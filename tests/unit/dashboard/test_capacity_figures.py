@@ -9,14 +9,15 @@ import plotly.graph_objects as go
 import pytest
 from fixtures.made_up_answers import C_MODEL, params
 
-from dashboard.figures.capacity import capacity_curves_figure, capacity_fit_figure
-from service.answers.capacity import (
+from groktime.dashboard.figures.capacity import capacity_curves_figure, capacity_fit_figure
+from groktime.service.analysis.capacity import CapacityFit
+from groktime.service.answers.capacity import (
     CapacityAnswer,
-    CapacityFit,
     CapacityPoint,
     PrimeThreshold,
     WidthCapacity,
 )
+from groktime.service.words import human
 
 SIZES = (1000, 2601, 4917, 9300)
 LABEL_BITS = 6.845
@@ -133,10 +134,29 @@ def test_a_borrowed_constant_is_called_what_it_is(answer: CapacityAnswer) -> Non
     assert meta["readings"][0]["detail"].endswith(" · fitted, some widths never saturated")
 
 
-def test_thresholds_of_one_prime_are_told_apart_by_their_datasets(answer: CapacityAnswer) -> None:
+def test_the_size_that_holds_the_data_is_a_row_for_every_dataset(answer: CapacityAnswer) -> None:
     only = answer.p_mem[0]
-    terms = [r["term"] for r in capacity_fit_figure(answer)["layout"]["meta"]["readings"]]
-    assert "P_mem at p = 113" in terms
     both = replace(answer, p_mem=(only, replace(only, n_train=5062)))
-    terms = [r["term"] for r in capacity_fit_figure(both)["layout"]["meta"]["readings"]]
-    assert "P_mem at p = 113 of 5,062 examples" in terms
+    rows = capacity_fit_figure(both)["layout"]["meta"]["thresholds"]
+    assert [(row["prime"], row["n"]) for row in rows] == [
+        (113, f"{only.n_train:,}"),
+        (113, "5,062"),
+    ]
+    assert {row["p_mem"] for row in rows} == {human(only.p_mem)}
+
+
+def test_a_dip_at_a_small_last_batch_is_explained(answer: CapacityAnswer) -> None:
+    first = answer.widths[0]
+    sizes = ((512, 900.0, 512), (1024, 1800.0, 512), (1065, 1200.0, 41), (2048, 1300.0, 512))
+    points = tuple(
+        CapacityPoint(run=n, n=n, bits=bits, complexity=5.0 * n, batch_size=512, last_batch=last)
+        for n, bits, last in sizes
+    )
+    given = replace(answer, widths=(replace(first, points=points), *answer.widths[1:]))
+    notes = [n["text"] for n in capacity_curves_figure(given)["layout"]["meta"]["notes"]]
+    assert (
+        "Dips where the last batch of an epoch is small (n = 1,065: 41 of 512 examples)." in notes
+    )
+    assert not any(
+        "Dips" in n["text"] for n in capacity_curves_figure(answer)["layout"]["meta"]["notes"]
+    )

@@ -7,9 +7,9 @@ import json
 import plotly.graph_objects as go
 import pytest
 
-from dashboard.figures.coverage import coverage_figure
-from dashboard.figures.theme import Figure
-from service.answers.coverage import CellCoverage, CoverageAnswer, StateCounts
+from groktime.dashboard.figures.coverage import coverage_figure
+from groktime.dashboard.figures.theme import Figure
+from groktime.service.answers.suites import CellCoverage, CoverageAnswer, StateCounts
 
 
 def states(**given: int) -> StateCounts:

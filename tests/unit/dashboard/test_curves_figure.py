@@ -8,9 +8,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from dashboard.figures.curves import Shown, curves_figure
-from service.answers.curves import RunCurve
-from service.answers.runs import RunRow
+from groktime.dashboard.figures.curves import Shown, curves_figure
+from groktime.service.answers.runs import RunCurve, RunRow
 
 EPOCHS = 20
 

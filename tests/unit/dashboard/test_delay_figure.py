@@ -10,10 +10,10 @@ import plotly.graph_objects as go
 import pytest
 from fixtures.made_up_answers import CAP, SEEDS, WIDTHS, Cell, params
 
-from dashboard.figures import crossing_words
-from dashboard.figures.delay import delay_figure
-from dashboard.figures.theme import Figure
-from service.answers.speeds import SpeedPoint
+from groktime.dashboard.figures import crossing as crossing_words
+from groktime.dashboard.figures.delay import delay_figure
+from groktime.dashboard.figures.theme import COLOURS, Figure
+from groktime.service.answers.crossing import SpeedPoint
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_the_interval_is_shaded_between_its_ends(drawn: Figure, cell: Cell) -> N
 def test_an_onset_open_below_is_shaded_from_the_edge(drawn: Figure, cell: Cell) -> None:
     def bands(figure: Figure) -> list[tuple[float, float]]:
         shapes = figure["layout"]["shapes"]
-        return [(s["x0"], s["x1"]) for s in shapes if s["type"] == "rect" and s["y1"] == 0.06]
+        return [(s["x0"], s["x1"]) for s in shapes if s.get("fillcolor") == COLOURS["onset_band"]]
 
     onset = replace(cell.crossing.p_onset, low=None)
     given = replace(cell.crossing, p_onset=onset)
@@ -221,3 +221,40 @@ def test_the_caption_says_where_the_bits_per_parameter_came_from(
     speeds = replace(cell.speeds, c_model=bits)
     figure = delay_figure(cell.delay, cell.crossing, speeds, cell.regimes)
     assert words in figure["layout"]["meta"]["caption"]
+
+
+def test_panels_stand_above_each_other_and_the_papers_figure_is_one(cell: Cell) -> None:
+    answers = cell.delay, cell.crossing, cell.speeds, cell.regimes
+    above, below = (
+        delay_figure(*answers)["layout"][name]["domain"] for name in ("yaxis", "yaxis2")
+    )
+    assert above[0] > below[1]
+    twin = delay_figure(*answers, "twin")["layout"]
+    assert twin["yaxis2"]["overlaying"] == "y"
+    assert "domain" not in twin["yaxis"]
+
+
+def test_the_story_is_told_with_the_numbers_of_the_chart(drawn: Figure, cell: Cell) -> None:
+    meta = drawn["layout"]["meta"]
+    told = " ".join(meta["story"])
+    assert f"P_cross = {meta['readings'][0]['value']}" in told
+    assert f"P_onset = {meta['readings'][1]['value']}" in told
+    onset = cell.crossing.p_onset.estimate
+    assert onset is not None
+    below = [p for p in cell.delay.minimum if p.params < onset]
+    assert f"zero at {sum(p.minimum == 0 for p in below)} of {len(below)} widths" in told
+
+
+@pytest.mark.parametrize(
+    ("residual", "words", "tone"),
+    [
+        (0.02, "Yes: grokking starts at 1.05 × P_cross", "good"),
+        (-0.3, "Not quite: grokking starts below the crossing, at 0.50 × P_cross", "warn"),
+        (0.3, "Not quite: grokking starts above the crossing, at 2.00 × P_cross", "warn"),
+        (None, "This cell cannot tell.", "plain"),
+    ],
+)
+def test_a_cell_has_its_verdict(cell: Cell, residual: float, words: str, tone: str) -> None:
+    said = crossing_words.verdict(replace(cell.crossing, residual=residual))
+    assert said["text"].startswith(words)
+    assert said["tone"] == tone

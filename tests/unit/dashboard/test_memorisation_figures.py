@@ -10,22 +10,23 @@ import plotly.graph_objects as go
 import pytest
 from fixtures.made_up_answers import C_MODEL, params
 
-from dashboard.figures.memorisation import (
+from groktime.dashboard.figures.memorisation import (
     collapse_words,
     law_value,
     memorisation_capacity_figure,
     memorisation_fraction_figure,
 )
-from dashboard.figures.theme import series_look
-from service.answers.law import CollapseTest, Fit, LawAnswer, LawPoint
-from service.answers.making import Thresholds
+from groktime.dashboard.figures.theme import series_look
+from groktime.service.analysis.law import Collapse, LawFit
+from groktime.service.answers.law import LawAnswer, LawPoint
+from groktime.service.answers.question import Thresholds
 
 K_MEM = {97: 30_900.0, 113: 43_318.0}
 WIDTHS = (40, 64, 96, 128)
 
 
-def fit(form: str, aic: float, c: float | None = None) -> Fit:
-    return Fit(
+def fit(form: str, aic: float, c: float | None = None) -> LawFit:
+    return LawFit(
         form=form,  # type: ignore[arg-type]
         prime=None,
         a=11.0,
@@ -71,7 +72,7 @@ def answer() -> LawAnswer:
         pooled=fit("exponential", -40.0),
         rivals=(fit("exponential", -40.0), fit("stretched", -38.5, 0.9), fit("power", 10.0)),
         per_prime=(),
-        collapse=CollapseTest(
+        collapse=Collapse(
             testable=True, reason="", slope=0.02, se=0.05, p=0.7, primes=2, unreliable=True
         ),
         generalisation=None,
@@ -110,7 +111,7 @@ def test_fitted_lines_stay_inside_the_window_and_follow_the_law(answer: LawAnswe
     line = next(
         t
         for t in memorisation_fraction_figure(answer)["data"]
-        if t["name"].startswith("b·e<sup>af")
+        if t["name"].startswith("b·exp(a·f)")
     )
     assert max(line["x"]) == 0.25
     assert line["y"][-1] == pytest.approx(22 * math.exp(11 * 0.25))
@@ -151,10 +152,10 @@ def test_ten_primes_look_different() -> None:
 
 
 def test_the_collapse_is_put_in_words(answer: LawAnswer) -> None:
-    assert collapse_words(answer).startswith("No dependence on P left")
+    assert collapse_words(answer).startswith("No dependence on P at fixed f is shown")
     drifting = replace(answer, collapse=replace(answer.collapse, p=0.001))
     assert collapse_words(drifting).startswith("Primes do not collapse fully")
-    alone = CollapseTest(
+    alone = Collapse(
         testable=False, reason="one prime", slope=None, se=None, p=None, primes=1, unreliable=True
     )
     assert collapse_words(replace(answer, collapse=alone)) == "Collapse not testable: one prime."

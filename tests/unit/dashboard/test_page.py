@@ -11,7 +11,8 @@ import plotly.graph_objects as go
 import pytest
 from plotly.basedatatypes import BaseTraceType
 
-from dashboard.page import CSP, STATIC_DIR, VIEWS, page, version
+from groktime.dashboard.page import CSP, STATIC_DIR, VIEWS, page, version
+from groktime.service.words import AXES, OPERATIONS
 
 MODULES = sorted(path for path in STATIC_DIR.rglob("*.js") if "vendor" not in path.parts)
 
@@ -36,14 +37,18 @@ def test_modules_import_modules_that_exist(module: Path) -> None:
 
 
 def test_every_view_has_its_module() -> None:
-    assert {path.stem for path in (STATIC_DIR / "views").glob("*.js")} == set(VIEWS)
+    assert {path.stem for path in (STATIC_DIR / "views").glob("*.js")} == {"start", *VIEWS}
 
 
 def test_nothing_comes_from_elsewhere() -> None:
     own = [STATIC_DIR / "index.html", STATIC_DIR / "app.css", *MODULES]
     for path in own:
         found = re.findall(r"https?://[^\s\"')]+", path.read_text())
-        assert [link for link in found if "www.w3.org" not in link] == [], path.name
+        links = [link for link in found if "www.w3.org" not in link]
+        # A link to the paper is followed by hand; nothing of it is loaded.
+        assert [link for link in links if not link.startswith("https://arxiv.org/")] == [], (
+            path.name
+        )
 
 
 def test_scripts_are_neither_inline_nor_evaluated() -> None:
@@ -82,3 +87,14 @@ def test_the_vendored_plotly_draws_every_type_of_trace() -> None:
 
 def _is_trace(kind: object) -> bool:
     return isinstance(kind, type) and issubclass(kind, BaseTraceType)
+
+
+def test_the_page_names_axes_and_operations_as_the_server_does() -> None:
+    text = (STATIC_DIR / "suites.js").read_text()
+    for table, words in (("AXIS_NAMES", AXES), ("OPERATIONS", OPERATIONS)):
+        body = re.search(rf"const {table} = {{(.*?)}};", text, re.DOTALL)
+        assert body is not None
+        named = dict(re.findall(r'"?([\w+*/-]+)"?: "([^"]+)"', body[1]))
+        assert named
+        for key, name in named.items():
+            assert name.lower() == words.get(key, key.replace("_", " ")), key

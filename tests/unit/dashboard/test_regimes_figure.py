@@ -9,9 +9,9 @@ import plotly.graph_objects as go
 import pytest
 from fixtures.made_up_answers import WIDTHS, Cell
 
-from dashboard.figures.regimes import regimes_figure
-from dashboard.figures.theme import COLOURS
-from service.answers.regimes import RegimesAnswer
+from groktime.dashboard.figures.regimes import regimes_figure
+from groktime.dashboard.figures.theme import COLOURS
+from groktime.service.answers.delay import RegimesAnswer
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +11,8 @@ import plotly.graph_objects as go
 import pytest
 from fixtures.made_up_answers import CAP, SEEDS, WIDTHS, Cell, params
 
-from dashboard.figures.speeds import speeds_figure
-from dashboard.figures.theme import Figure
+from groktime.dashboard.figures.speeds import speeds_figure
+from groktime.dashboard.figures.theme import Figure
 
 
 @pytest.fixture
@@ -72,3 +73,14 @@ def test_a_cell_without_runs_says_so(cell: Cell) -> None:
     figure = speeds_figure(replace(cell.speeds, t_mem=(), t_gen=()))
     go.Figure(figure)
     assert "No run" in figure["layout"]["meta"]["empty"]
+
+
+def test_the_drawn_curves_follow_the_rates_between_widths(cell: Cell) -> None:
+    """As the crossing is interpolated: halfway in log P the rate 1/T is the mean of the ends'."""
+    traces = [t for t in speeds_figure(cell.speeds)["data"] if t["mode"] == "lines"]
+    line = next(t for t in traces if t["name"].startswith("T<sub>gen</sub>: "))
+    time = dict(zip(line["x"], line["y"], strict=True))
+    (low, high) = cell.speeds.t_gen[:2]
+    middle = min(time, key=lambda x: abs(x - math.sqrt(low.params * high.params)))
+    assert middle == pytest.approx(math.sqrt(low.params * high.params))
+    assert 1 / time[middle] == pytest.approx((1 / time[low.params] + 1 / time[high.params]) / 2)

@@ -10,8 +10,8 @@ from fixtures.runs import capacity_spec, grok_spec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from db.passages import FirstPassages, RunProgress
-from db.thresholds import LADDER, needed
+from groktime.db.curve import FirstPassages, RunProgress
+from groktime.service.spec import LADDER, needed
 
 
 @given(

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from db.embedded import url
-from db.engine import database_url, is_local, parse_url, shown
-from service.errors import ConfigurationError
-from service.settings import Settings
+from groktime.db.embedded import url
+from groktime.db.engine import database_url, is_local, parse_url, shown
+from groktime.service.errors import ConfigurationError
+from groktime.service.settings import Settings
 
 
 @pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg2"])

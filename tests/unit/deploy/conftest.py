@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from fixtures.compose_file import load
 
 ROOT = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "deploy"))  # its programs are files, not a package
 
 
 @pytest.fixture(scope="session")
@@ -21,8 +20,6 @@ def root() -> Path:
 @pytest.fixture(scope="session")
 def compose() -> dict[str, Any]:
     """docker-compose.yml with its variables filled in."""
-    from compose_file import load
-
     return load(ROOT / "docker-compose.yml", {"SECRETS_DIR": "/secrets"})
 
 

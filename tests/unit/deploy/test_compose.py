@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import os
 import re
+import shutil
+import subprocess
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -11,12 +15,14 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from compose_file import (
+from fixtures.compose_file import (
     UnsetVariable,
     container_ports,
     in_start_order,
+    inconsistencies,
     interpolate,
     load,
+    merged,
     mount_points,
     variables_of,
     without_profile,
@@ -31,6 +37,80 @@ def test_a_compose_file_fits_the_compose_specification(root: Path, name: str) ->
     package = resources.files("check_jsonschema.builtin_schemas.vendor")
     schema = json.loads((package / "compose-spec.json").read_text())
     jsonschema.validate(yaml.safe_load((root / name).read_text()), schema)
+
+
+# What `docker compose` is given with -f.
+TOGETHER = [FILES[:1], FILES[:2], (FILES[0], FILES[2]), FILES]
+
+
+@pytest.mark.parametrize("names", TOGETHER, ids=lambda names: "+".join(names))
+def test_files_given_together_do_not_contradict_each_other(
+    root: Path, names: tuple[str, ...]
+) -> None:
+    project: dict[str, Any] = {}
+    for name in names:
+        project = merged(project, load(root / name, {"SECRETS_DIR": "/secrets"}))
+    assert inconsistencies(project) == []
+
+
+@pytest.mark.parametrize("names", TOGETHER, ids=lambda names: "+".join(names))
+def test_compose_itself_accepts_the_files(root: Path, names: tuple[str, ...]) -> None:
+    command = next(
+        (
+            words
+            for words in (["docker-compose"], ["docker", "compose"])
+            if shutil.which(words[0])
+            and " version "
+            in subprocess.run(
+                [*words, "version"], capture_output=True, text=True, check=False
+            ).stdout
+        ),
+        None,
+    )
+    if command is None:
+        pytest.skip("Docker Compose is not installed here; its rules are tested above")
+    files = [word for name in names for word in ("-f", str(root / name))]
+    done = subprocess.run(
+        [*command, *files, "--profile", "observability", "config", "--quiet"],
+        env={**os.environ, "SECRETS_DIR": "/secrets"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("service", "problem"),
+    [
+        ({"image": None}, "neither an image nor a build"),
+        ({"pids_limit": 100}, "pids_limit = 100, but deploy.resources.limits.pids = 4096"),
+        ({"cpus": 1}, "cpus = 1, but deploy.resources.limits.cpus = 2"),
+        ({"mem_limit": "3g"}, "mem_limit = 3g, but deploy.resources.limits.memory = 4g"),
+        ({"scale": 3}, "scale = 3, but deploy.replicas = 1"),
+        ({"scale": 1, "network_mode": "host", "networks": ["default"]}, "network_mode"),
+        ({"healthcheck": {"test": ["curl", "localhost"]}}, "healthcheck.test starts with curl"),
+        ({"secrets": ["nowhere"]}, "secrets: nowhere is not defined"),
+        ({"volumes": ["nowhere:/data"]}, "volumes: nowhere is not defined"),
+        ({"tmpfs": ["/tmp", "/tmp:size=1g"]}, "mounts /tmp twice"),
+        ({"depends_on": {"nobody": {}}}, "depends on nobody"),
+    ],
+)
+def test_a_contradiction_is_found(
+    compose: dict[str, Any], service: dict[str, Any], problem: str
+) -> None:
+    project = copy.deepcopy(compose)
+    worker = project["services"]["ray-worker"] | service
+    if "image" in service:
+        del worker["image"], worker["build"]
+    project["services"]["ray-worker"] = worker
+    assert any(problem in found for found in inconsistencies(project))
+
+
+def test_equal_limits_may_be_written_in_different_units(compose: dict[str, Any]) -> None:
+    project = copy.deepcopy(compose)
+    project["services"]["ray-worker"]["mem_limit"] = "4096m"
+    assert inconsistencies(project) == []
 
 
 def test_compose_refuses_to_start_without_secrets(root: Path) -> None:

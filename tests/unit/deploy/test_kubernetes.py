@@ -12,39 +12,77 @@ import pytest
 import yaml
 from ray.autoscaler._private.util import prepare_config, validate_config
 
-VERSION = "1.31"
-OVERLAYS = ("overlays/dev", "overlays/gpu", "job")
+from groktime.service.sweep.cluster import gpu_share
 
-# Fields of KubeRay's ray.io/v1 types; no package carries its resource definitions. Pod templates
-# inside are held against the schema of Kubernetes itself.
-CLUSTER_FIELDS = {
-    "rayVersion",
-    "authOptions",
-    "enableInTreeAutoscaling",
-    "autoscalerOptions",
-    "headGroupSpec",
-    "workerGroupSpecs",
+VERSION = "1.31"
+KUBERAY = Path(__file__).resolve().parents[3] / "deploy/kuberay"
+KUSTOMIZATIONS = sorted(
+    str(path.parent.relative_to(KUBERAY)) for path in KUBERAY.rglob("kustomization.yaml")
+)
+
+# Fields that KubeRay's ray.io/v1 types have and that are used here, by the path to them: no
+# package carries its resource definitions. Pod templates inside are held against the schema of
+# Kubernetes itself.
+FIELDS: dict[str, dict[str, type | tuple[type, ...]]] = {
+    "RayCluster": {
+        "rayVersion": str,
+        "authOptions": dict,
+        "authOptions.mode": str,
+        "enableInTreeAutoscaling": bool,
+        "autoscalerOptions": dict,
+        "autoscalerOptions.idleTimeoutSeconds": int,
+        "autoscalerOptions.upscalingMode": str,
+        "autoscalerOptions.resources": dict,
+        "autoscalerOptions.securityContext": dict,
+        "headGroupSpec": dict,
+        "headGroupSpec.serviceType": str,
+        "headGroupSpec.rayStartParams": dict,
+        "headGroupSpec.template": dict,
+        "workerGroupSpecs": list,
+        "workerGroupSpecs.groupName": str,
+        "workerGroupSpecs.replicas": int,
+        "workerGroupSpecs.minReplicas": int,
+        "workerGroupSpecs.maxReplicas": int,
+        "workerGroupSpecs.rayStartParams": dict,
+        "workerGroupSpecs.template": dict,
+    },
+    "RayJob": {
+        "entrypoint": str,
+        "submissionMode": str,
+        "clusterSelector": dict,
+        "activeDeadlineSeconds": int,
+    },
 }
-HEAD_FIELDS = {"serviceType", "rayStartParams", "template"}
-WORKER_FIELDS = {
-    "groupName",
-    "replicas",
-    "minReplicas",
-    "maxReplicas",
-    "rayStartParams",
-    "template",
+# Maps of strings or parts with a schema of Kubernetes' own: not looked into here.
+OPAQUE = ("rayStartParams", "template", "resources", "securityContext", "clusterSelector")
+CHOICES = {
+    "authOptions.mode": {"disabled", "token"},
+    "autoscalerOptions.upscalingMode": {"Default", "Aggressive", "Conservative"},
+    "headGroupSpec.serviceType": {"ClusterIP", "NodePort", "LoadBalancer"},
+    "submissionMode": {"K8sJobMode", "HTTPMode", "SidecarMode", "InteractiveMode"},
 }
-JOB_FIELDS = {"entrypoint", "submissionMode", "clusterSelector", "activeDeadlineSeconds"}
+
+
+def check_fields(kind: str, part: dict[str, Any], path: str = "") -> None:
+    """Every field is one of KubeRay's, of its type and one of its values."""
+    for name, value in part.items():
+        where = f"{path}{name}"
+        assert where in FIELDS[kind], f"{kind} has no field {where}"
+        assert isinstance(value, FIELDS[kind][where]), f"{kind}.{where} = {value!r}"
+        assert where not in CHOICES or value in CHOICES[where], f"{kind}.{where} = {value!r}"
+        if name in OPAQUE:
+            continue
+        for inner in value if isinstance(value, list) else [value]:
+            if isinstance(inner, dict):
+                check_fields(kind, inner, f"{where}.")
 
 
 def check(resource: dict[str, Any]) -> None:
     """Hold the resource against its schema; Ray's own by their fields and pods."""
     if resource["kind"] == "RayCluster":
         spec = resource["spec"]
-        assert set(spec) <= CLUSTER_FIELDS
-        assert set(spec["headGroupSpec"]) <= HEAD_FIELDS
+        check_fields("RayCluster", spec)
         for group in spec["workerGroupSpecs"]:
-            assert set(group) <= WORKER_FIELDS
             assert group["minReplicas"] <= group["replicas"] <= group["maxReplicas"]
         for group in [spec["headGroupSpec"], *spec["workerGroupSpecs"]]:
             assert all(isinstance(value, str) for value in group["rayStartParams"].values())
@@ -52,7 +90,7 @@ def check(resource: dict[str, Any]) -> None:
             pod["metadata"] = {"name": "pod", **pod.get("metadata", {})}
             kubernetes_validate.validate(pod, VERSION, strict=True)
     elif resource["kind"] == "RayJob":
-        assert set(resource["spec"]) <= JOB_FIELDS
+        check_fields("RayJob", resource["spec"])
     else:
         kubernetes_validate.validate(resource, VERSION, strict=True)
 
@@ -87,14 +125,51 @@ def test_every_resource_fits_its_schema(kubernetes: list[dict[str, Any]]) -> Non
         check(resource)
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
-def test_every_overlay_builds_resources_that_fit_their_schemas(root: Path, overlay: str) -> None:
-    resources = built(root / "deploy/kuberay" / overlay)
+@pytest.mark.parametrize("folder", KUSTOMIZATIONS)
+def test_every_kustomization_builds_resources_that_fit_their_schemas(folder: str) -> None:
+    resources = built(KUBERAY / folder)
     assert resources
     for resource in resources:
         check(resource)
-        if resource["kind"] != "Namespace":
+        if resource["kind"] != "Namespace" and folder != "base":
             assert resource["metadata"]["namespace"] == "groktime"
+
+
+def test_all_kustomizations_are_known() -> None:
+    assert KUSTOMIZATIONS == ["base", "job", "overlays/dev", "overlays/gpu"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "problem"),
+    [
+        ("RayJob", {"entryPoint": "groktime"}, "no field entryPoint"),
+        ("RayJob", {"submissionMode": "http"}, "submissionMode"),
+        ("RayCluster", {"authOptions": {"mode": "tokens"}}, "authOptions.mode"),
+        ("RayCluster", {"workerGroupSpecs": [{"replicas": "1"}]}, "workerGroupSpecs.replicas"),
+        ("RayCluster", {"headGroupSpec": {"replicas": 1}}, "no field headGroupSpec.replicas"),
+    ],
+)
+def test_a_wrong_field_is_found(kind: str, spec: dict[str, Any], problem: str) -> None:
+    with pytest.raises(AssertionError, match=problem):
+        check_fields(kind, spec)
+
+
+@pytest.mark.parametrize("overlay", ["overlays/dev", "overlays/gpu"])
+def test_the_job_is_accepted_on_the_cluster_of_every_overlay(overlay: str) -> None:
+    (job,) = built(KUBERAY / "job")
+    (cluster,) = (r for r in built(KUBERAY / overlay) if r["kind"] == "RayCluster")
+    assert job["spec"]["clusterSelector"] == {"ray.io/cluster": cluster["metadata"]["name"]}
+    groups = cluster["spec"]["workerGroupSpecs"]
+    (head,) = cluster["spec"]["headGroupSpec"]["template"]["spec"]["containers"]
+    device = {e["name"]: e.get("value") for e in head["env"]}.get("GROKTIME_DEVICE", "auto")
+    started = {"CPU": 0.0, "GPU": 0.0}
+    for group in groups:
+        for resource, option in (("CPU", "num-cpus"), ("GPU", "num-gpus")):
+            count = group["minReplicas"] * float(group["rayStartParams"].get(option, 0))
+            started[resource] += count
+    assert job["spec"]["entrypoint"].split() == ["groktime", "sweep", "central"]
+    share = gpu_share(None, device, started)
+    assert (share > 0) == (overlay == "overlays/gpu")
 
 
 def test_every_pod_is_restricted(kubernetes: list[dict[str, Any]]) -> None:

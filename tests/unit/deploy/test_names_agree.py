@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 import typer
 import yaml
+from fixtures.compose_file import container_ports
 from ray.scripts.scripts import cli as ray_cli
 
-from service import cli
-from service.settings import Settings
-from service.suites import load_suite
+from groktime.service import cli
+from groktime.service.settings import Settings
+from groktime.service.suites import load_suite
 
 # Read by Ray and by tools, not by groktime's settings.
 RAY_VARIABLES = {
@@ -26,7 +27,7 @@ RAY_VARIABLES = {
 }
 SETTINGS = {f"GROKTIME_{name.upper()}" for name in Settings.model_fields}
 # Of scripts, which look for the environment that groktime is installed in.
-SCRIPT_VARIABLES = {"GROKTIME_VENV", "GROKTIME_TOPOLOGY"}
+SCRIPT_VARIABLES = {"GROKTIME_VENV"}
 
 
 def deployment_files(root: Path) -> list[Path]:
@@ -40,8 +41,6 @@ def text_of(path: Path) -> str:
 
 @pytest.fixture(scope="module")
 def groktime() -> Any:
-    if not cli.app.registered_commands:
-        cli._mount()
     return typer.main.get_command(cli.app)
 
 
@@ -49,7 +48,7 @@ def check_words(command: Any, words: list[str]) -> None:
     """Follow the words through the command's tree; every option must be one of its own."""
     while words and not words[0].startswith("-") and getattr(command, "commands", None):
         assert words[0] in command.commands, f"{command.name} has no command {words[0]}"
-        command, words = command.commands[words[0]], words[1:]
+        command, words = command.get_command(None, words[0]), words[1:]
     known = {option for parameter in command.params for option in parameter.opts}
     for word in words:
         if word.startswith("--"):
@@ -139,12 +138,15 @@ def test_suites_named_in_the_files_exist(root: Path, compose: dict[str, Any]) ->
         load_suite(name)
 
 
-def test_default_values_of_settings_stay_valid(compose: dict[str, Any]) -> None:
+def test_default_values_of_settings_stay_valid(compose: dict[str, Any], tmp_path: Path) -> None:
+    secret = tmp_path / "database_url"
+    secret.write_text("postgresql://groktime:secret@postgres:5432/groktime\n")
     for name, service in compose["services"].items():
         given = {
-            key.removeprefix("GROKTIME_").lower(): value
+            key.removeprefix("GROKTIME_").lower(): secret if key.endswith("_FILE") else value
             for key, value in service.get("environment", {}).items()
-            if key in SETTINGS
+            # The entrypoint reads the files and leaves only what is in them.
+            if key in SETTINGS and not key.endswith("_FILE")
         }
         assert Settings(**given), name
 
@@ -152,8 +154,6 @@ def test_default_values_of_settings_stay_valid(compose: dict[str, Any]) -> None:
 def test_services_speak_to_each_other_on_ports_that_are_open(
     root: Path, compose: dict[str, Any]
 ) -> None:
-    from compose_file import container_ports
-
     services = compose["services"]
     texts = [text_of(root / "deploy/make-secrets"), str(compose)]
     texts += [text_of(path) for path in (root / "deploy/prometheus").iterdir()]
@@ -192,7 +192,7 @@ def test_logins_of_the_urls_are_created_with_the_database(root: Path) -> None:
 
 
 def test_group_roles_are_those_the_migration_grants_to(root: Path) -> None:
-    from db.roles import GRANTS
+    from groktime.db.migrate import GRANTS
 
     roles = text_of(root / "deploy/postgres/roles.sql")
     assert set(re.findall(r"CREATE ROLE (\w+) NOLOGIN", roles)) == set(GRANTS)

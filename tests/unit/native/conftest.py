@@ -11,9 +11,9 @@ import pytest
 # The plain network and the small runs that every engine is tested with.
 sys.path.append(str(Path(__file__).parent.parent / "workers"))
 
-from service.settings import get_settings
-from workers.native.build import unavailable
-from workers.native.library import library
+from groktime.service.settings import get_settings
+from groktime.workers.native.build import unavailable
+from groktime.workers.native.engine import library
 
 
 @pytest.fixture(autouse=True, scope="session")

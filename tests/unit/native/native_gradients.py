@@ -8,12 +8,11 @@ import torch.nn.functional as F
 from network_oracle import Oracle, dropout_masks
 from numpy.typing import NDArray
 
-from service.spec import RunSpec
-from workers.model import initial_weights, run_parameters, state_of
-from workers.native.library import Library, library, make_run
-from workers.native.native_stack import flatten
-from workers.streams import Purpose
-from workers.tasks import make_dataset
+from groktime.service.spec import RunSpec
+from groktime.workers.model import initial_weights, run_parameters, state_of
+from groktime.workers.native.engine import Library, flatten, library, make_run
+from groktime.workers.streams import Purpose
+from groktime.workers.tasks import make_dataset
 
 Gradients = tuple[float, dict[str, NDArray[np.floating]]]
 

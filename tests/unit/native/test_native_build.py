@@ -14,13 +14,20 @@ import pytest
 from native_gradients import largest_deviation
 from worker_runs import make_run, random_labels
 
-from service.errors import ConfigurationError
-from service.settings import get_settings
-from service.spec import ModularData
-from workers.engines import choose_engine
-from workers.native import NativeStack
-from workers.native.build import SOURCES, build, find_compiler, unavailable
-from workers.native.library import Library
+from groktime.service.errors import ConfigurationError
+from groktime.service.settings import get_settings
+from groktime.service.spec import ModularData
+from groktime.workers.engines import choose_engine
+from groktime.workers.native import NativeStack
+from groktime.workers.native.build import (
+    SOURCES,
+    build,
+    exposure,
+    find_compiler,
+    safe_folder,
+    unavailable,
+)
+from groktime.workers.native.engine import Library
 
 ROOT = SOURCES.parent.parent
 
@@ -54,8 +61,8 @@ def test_a_build_for_any_processor_is_correct(tmp_path: Path) -> None:
 
 def test_workers_that_start_at_once_all_find_a_whole_library(tmp_path: Path) -> None:
     program = (
-        "from pathlib import Path; import sys; from workers.native.build import build; "
-        "from workers.native.library import Library; "
+        "from pathlib import Path; import sys; from groktime.workers.native.build import build; "
+        "from groktime.workers.native.engine import Library; "
         "made = build(['-O0'], Path(sys.argv[1])); print(Library(made).permutation(1, 1, 5))"
     )
     command = [sys.executable, "-c", program, str(tmp_path)]
@@ -104,3 +111,68 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 def test_the_cache_lies_under_the_data_directory() -> None:
     assert build().path.parent == get_settings().home / "native"
+
+
+PLANTED = b"what somebody else left here"
+
+
+@pytest.fixture(autouse=True)
+def _folders_looked_at_afresh() -> Iterator[None]:
+    safe_folder.cache_clear()
+    yield
+    safe_folder.cache_clear()
+
+
+@pytest.mark.parametrize(("mode", "who"), [(0o770, "group"), (0o707, "everybody")])
+@pytest.mark.parametrize("depth", [0, 2], ids=["the folder itself", "one above it"])
+def test_a_library_is_not_loaded_from_where_others_may_write(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    mode: int,
+    who: str,
+    depth: int,
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    folder = tmp_path / "open" / "home" / "native"
+    folder.mkdir(parents=True)
+    trusted = build(["-O0"], folder)
+    trusted.path.write_bytes(PLANTED)
+    (folder, *folder.parents)[depth].chmod(mode)
+    safe_folder.cache_clear()
+    made = build(["-O0"], folder)
+    assert not made.path.is_relative_to(folder)
+    assert made.path.parent.stat().st_mode & 0o777 == 0o700
+    assert made.path.read_bytes() != PLANTED
+    assert sorted(Library(made).permutation(1, 1, 5)) == [0, 1, 2, 3, 4]
+    assert f"can be written by {who}" in caplog.text
+
+
+def test_a_folder_under_one_where_only_owners_may_rename_is_safe(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    (shared / "mine").mkdir(parents=True)
+    shared.chmod(0o1777)
+    assert exposure(shared / "mine") is None
+    assert exposure(shared) is not None
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
+def test_what_another_user_owns_is_neither_loaded_nor_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    own = tmp_path / "own"
+    planted = build(["-O0"], own).path
+    planted.write_bytes(PLANTED)
+    os.chown(planted, 12345, 12345)
+    assert build(["-O0"], own).path.read_bytes() != PLANTED
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    os.chown(theirs, 12345, 12345)
+    # The private folder's name can be guessed: one that somebody else made first is not used.
+    guessed = tmp_path / f"groktime-native-{os.getuid()}"
+    guessed.mkdir()
+    os.chown(guessed, 12345, 12345)
+    chosen = safe_folder(theirs)
+    assert chosen not in (theirs, guessed)
+    assert chosen.stat().st_uid == 0

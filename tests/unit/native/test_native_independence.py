@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from worker_runs import make_run, random_labels, same
 
-from service.errors import EngineError
-from service.spec import ModularData, RunSpec
-from workers.native import NativeStack, supports
+from groktime.service.errors import EngineError
+from groktime.service.spec import ModularData, RunSpec
+from groktime.workers.native import NativeStack, supports
 
 EPOCHS = 4
 # Shapes differ too: a workspace serves them one after the other.
@@ -23,6 +23,8 @@ RUNS = [
     make_run(seed=3, width=24, depth=3, data=ModularData(prime=23)),
     make_run(seed=4, width=6, data=random_labels(90), depth=1),
     make_run(seed=5, width=10, positions="none", optimiser={"lr": 3e-3, "weight_decay": 0.0}),
+    make_run(seed=7, width=12, depth=3, norm="layer", ffn="plain", positions="learned"),
+    make_run(seed=8, width=10, norm="layer", dropout=0.0),
     # Diverges within an epoch or two.
     make_run(seed=6, width=10, optimiser={"lr": 1e30, "weight_decay": 0.0}),
 ]
@@ -86,9 +88,7 @@ def test_equal_engines_have_equal_fingerprints() -> None:
     "model",
     [
         {"heads": 2},
-        {"norm": "layer"},
-        {"ffn": "plain"},
-        {"positions": "learned"},
+        {"data": ModularData(prime=257), "positions": "learned"},  # tables of 1,036 rows
         {"architecture": "mlp", "depth": 1, "positions": "none", "ffn": "plain"},
     ],
 )

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from worker_runs import make_run, random_labels
 
-from service.spec import ModularData
-from workers.native import NativeStack
-from workers.native.build import SOURCES, build, find_compiler
+from groktime.service.spec import ModularData
+from groktime.workers.native import NativeStack
+from groktime.workers.native.build import SOURCES, build, find_compiler
 
 ROOT = SOURCES.parent.parent
 PAGES = Path("/proc/self/statm")
@@ -47,20 +47,24 @@ PROGRAM = """
 import sys
 from pathlib import Path
 import numpy as np
-from service.spec import *
-from workers.native import NativeStack
-from workers.native.build import Build
-from workers.native.library import Library
+from groktime.service.spec import *
+from groktime.workers.native import NativeStack
+from groktime.workers.native.build import Build
+from groktime.workers.native.engine import Library
 
 engine = Library(Build(Path(sys.argv[1]), "", ()))
 for data in (ModularData(prime=23), RandomData(prime=19, n=70), PermutationData()):
     for depth in (1, 2, 3):
         for width, batch, dropout in ((2, 16, 0.2), (18, 512, 0.0), (34, 100, 0.2)):
-            for positions in ("none", "rope"):
+            for variant in (
+                {"positions": "none"},
+                {"positions": "rope"},
+                {"positions": "learned", "norm": "layer", "ffn": "plain"},
+            ):
                 spec = RunSpec(
                     kind="capacity",
                     data=data,
-                    model=ModelSpec(width=width, depth=depth, positions=positions, dropout=dropout),
+                    model=ModelSpec(width=width, depth=depth, dropout=dropout, **variant),
                     optimiser=OptimiserSpec(batch_size=batch),
                     stop=FixedStop(max_epochs=2),
                     seed=1,

@@ -9,16 +9,15 @@ import numpy as np
 import pytest
 from worker_runs import make_run, random_labels
 
-import workers.golden
-from service.spec import ModularData, RunSpec, ShuffledData
-from workers.first_passages import compare_passages
-from workers.native import NativeStack, supports
-from workers.native.library import library
-from workers.replay import load_golden, replay
-from workers.streams import Purpose, permutation, stream_key
-from workers.torch_engine import TorchStack
+import groktime.workers.golden
+from groktime.service.spec import ModularData, RunSpec, ShuffledData
+from groktime.workers.native import NativeStack, supports
+from groktime.workers.native.engine import library
+from groktime.workers.replay import compare_passages, load_golden, replay
+from groktime.workers.streams import Purpose, permutation, stream_key
+from groktime.workers.torch_engine import TorchStack
 
-FOLDER = Path(next(iter(workers.golden.__path__)))
+FOLDER = Path(next(iter(groktime.workers.golden.__path__)))
 SUPPORTED = [path for path in sorted(FOLDER.glob("*.npz")) if supports(load_golden(path).spec)]
 
 
@@ -33,10 +32,8 @@ def test_golden_runs_are_replayed_exactly(path: Path) -> None:
     assert [check for check in checks if not check.passed] == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["speed_p47_d32", pytest.param("grok_p47_d48", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["speed_p47_d32", "grok_p47_d48"])
 def test_first_passages_are_distributed_like_the_recorded_ones(name: str) -> None:
     checks = compare_passages(
         FOLDER / f"{name}.json", seeds=range(42, 62), engine="native", device="cpu"
@@ -63,6 +60,14 @@ CASES: dict[str, dict[str, Any]] = {
     "random labels, no dropout": {"data": random_labels(150, 23), "kind": "capacity", "dropout": 0},
     "shuffled labels": {"data": ShuffledData(prime=23)},
     "batch below the vocabulary": {"batch_size": 16},
+    "plain FFN": {"ffn": "plain"},
+    "plain FFN, no dropout, three layers": {"ffn": "plain", "dropout": 0.0, "depth": 3},
+    "layer norm": {"norm": "layer"},
+    "layer norm, three layers, no dropout": {"norm": "layer", "depth": 3, "dropout": 0.0},
+    "learned positions": {"positions": "learned"},
+    "learned positions, one layer": {"positions": "learned", "depth": 1},
+    "learned positions on random labels": {"positions": "learned", "data": random_labels(150, 23)},
+    "all three": {"ffn": "plain", "norm": "layer", "positions": "learned"},
     "no eval clock": {"eval_train": False},
     "other optimiser": {"optimiser": {"lr": 3e-3, "beta1": 0.8, "eps": 1e-6, "weight_decay": 0.1}},
 }

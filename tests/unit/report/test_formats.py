@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.report import latex, markdown, webpage
-from service.report.document import (
+from groktime.service.report.canvas import slug
+from groktime.service.report.document import (
     Bullets,
     Command,
     Document,
@@ -18,8 +18,12 @@ from service.report.document import (
     Picture,
     Section,
     Table,
+    escape_latex,
+    escape_markdown,
+    latex,
+    markdown,
+    webpage,
 )
-from service.report.figures.canvas import slug
 
 HOSTILE = "<script>alert(1)</script> | `x` *b* [l](u) $x_1$ & 5 % #1 {a} \\end{table} ~ ^"
 
@@ -45,20 +49,20 @@ class Words(HTMLParser):
 
 def test_hostile_text_stays_text_in_the_page() -> None:
     page = Words()
-    page.feed(webpage.webpage(document(HOSTILE), {"stem": b"<svg/>"}))
+    page.feed(webpage(document(HOSTILE), {"stem": b"<svg/>"}))
     assert "script" not in page.tags
     assert HOSTILE in page.text
 
 
 def test_hostile_text_does_not_break_a_markdown_table() -> None:
-    text = markdown.markdown(document(HOSTILE), "figures")
+    text = markdown(document(HOSTILE), "figures")
     (row,) = [line for line in text.splitlines() if line.endswith("| 1 |")]
     assert len(re.split(r"(?<!\\)\|", row)) == 4
     assert "<script>" not in re.sub(r"\\.", "", text)
 
 
 def test_hostile_text_does_not_end_a_latex_table() -> None:
-    text = latex.latex(document(HOSTILE), "figures")
+    text = latex(document(HOSTILE), "figures")
     assert text.count(r"\end{longtable}") == 1
     assert r"\end{table}" not in text
     (row,) = [line for line in text.splitlines() if line.endswith(r"& 1 \\")]
@@ -66,9 +70,9 @@ def test_hostile_text_does_not_end_a_latex_table() -> None:
 
 
 def test_symbols_are_set_in_each_format() -> None:
-    assert markdown.escape("P_cross") == "P_cross"
-    assert latex.escape("P_cross ≤ 5 %") == r"$P_{\text{cross}}$ $\le$ 5 \%"
-    page = webpage.webpage(document("K_mem"), {"stem": b""})
+    assert escape_markdown("P_cross") == "P_cross"
+    assert escape_latex("P_cross ≤ 5 %") == r"$P_{\text{cross}}$ $\le$ 5 \%"
+    page = webpage(document("K_mem"), {"stem": b""})
     assert "K<sub>mem</sub>" in page
 
 
@@ -84,10 +88,10 @@ def test_a_slug_is_never_a_path(text: str) -> None:
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs", "Cc"]), max_size=40))
 @settings(max_examples=60)
 def test_latex_braces_balance_whatever_the_text(text: str) -> None:
-    plain = re.sub(r"\\[{}]", "", latex.escape(text))
+    plain = re.sub(r"\\[{}]", "", escape_latex(text))
     assert plain.count("{") == plain.count("}")
 
 
 @pytest.mark.parametrize(("text", "kept"), [("a_b", "a_b"), ("_a", r"\_a"), ("a_ b", r"a\_ b")])
 def test_only_underscores_that_would_emphasise_are_escaped(text: str, kept: str) -> None:
-    assert markdown.escape(text) == kept
+    assert escape_markdown(text) == kept

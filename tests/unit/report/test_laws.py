@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from service.answers.capacity import CapacityPoint, WidthCapacity
-from service.answers.law import GeneralisationFit
-from service.answers.making import BitsPerParameter
-from service.report.document import Paragraph
-from service.report.findings import not_one_capacity
-from service.report.laws import capacity_blocks, falls, generalisation_sentence, law_blocks
+from groktime.service.analysis.capacity import BitsPerParameter
+from groktime.service.analysis.law import GeneralisationLaw
+from groktime.service.answers.capacity import CapacityPoint, WidthCapacity
+from groktime.service.report.document import Paragraph
+from groktime.service.report.laws import capacity_blocks, falls, generalisation_sentence, law_blocks
+from groktime.service.report.verdict import not_one_capacity
 
 
 def generalisation(primes: int) -> Any:
     known = primes >= 5
-    fit = GeneralisationFit(
+    fit = GeneralisationLaw(
         log_a=1.0,
         c=1.5,
         c_low=1.2 if known else None,

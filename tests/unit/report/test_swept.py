@@ -6,80 +6,60 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from fixtures.made_up_tests import answer, cell, rank
+from fixtures.made_up_tests import answer, cell, nested_test, sufficiency, trend, within
 
-from service.analysis.published import published_settings
-from service.answers.cell_tests import SettingRow, Statistic, TestsAnswer
-from service.answers.reference import Reference
-from service.report.swept import across, beside_settings, by_setting, swept
-
-
-def row(weight_decay: float, residual: float | None, n: int) -> SettingRow:
-    return SettingRow(
-        setting={"weight_decay": weight_decay},
-        n=n,
-        n_total=3,
-        n_inherited=0,
-        median_residual=residual,
-        std=None,
-        mad=None,
-        rho=None,
-        verdict="under_resolved",
-        driver_prime=None,
-        lost={},
-    )
+from groktime.service.analysis.published import published_settings
+from groktime.service.analysis.robustness import WithinSetting
+from groktime.service.answers.cell_tests import CellTests
+from groktime.service.answers.reference import Reference
+from groktime.service.report.predictions import across, beside_settings, by_setting, swept
 
 
-def f_test(name: str, p: float | None, note: str = "") -> Statistic:
-    plain = replace(rank(9.0, 0.5, 10), test="sufficiency", statistic=name, floor=None)
-    return replace(plain, p=p, testable=p is not None, note=note)
+def row(weight_decay: float, residual: float | None, n: int) -> WithinSetting:
+    return within({"weight_decay": weight_decay}, residual, n)
 
 
-def given(*tests: Statistic) -> TestsAnswer:
-    return replace(answer(*tests), axes=("weight_decay",))
+def given(**tests: Any) -> CellTests:
+    return replace(answer(**tests), axes=("weight_decay",))
 
 
 def test_a_suite_without_swept_settings_says_nothing_of_them() -> None:
-    tests = [f_test("F M3 vs M2", 0.001), f_test("F M3 vs M1", 0.3)]
+    found = sufficiency(nested_test("M3", "M2", 0.001), nested_test("M3", "M1", 0.3))
     assert swept(answer()) == ""
-    assert list(beside_settings(answer(*tests))) == []
+    assert list(beside_settings(answer(nested=found))) == []
 
 
 def test_the_crossing_is_weighed_against_the_settings() -> None:
-    crossing, settings = beside_settings(
-        given(f_test("F M3 vs M2", 0.001), f_test("F M3 vs M1", 0.3))
-    )
+    found = sufficiency(nested_test("M3", "M2", 0.001), nested_test("M3", "M1", 0.3))
+    crossing, settings = beside_settings(given(nested=found))
     assert crossing == (
-        "The crossing with log p, log K_mem and weight decay tells more than these alone: F 9, "
-        "p = 0.001."
+        "The crossing adds information beyond log p, log K_mem and weight decay (F = 9, p = 0.001)."
     )
-    assert settings == (
-        "The crossing with log p, log K_mem and weight decay is not shown to tell more than the "
-        "crossing alone: F 9, p = 0.3."
-    )
-    (said,) = beside_settings(given(f_test("F M3 vs M2", None, "no degrees of freedom")))
-    assert said.startswith("Whether the crossing with log p, log K_mem and weight decay tells")
-    assert said.endswith("more than these alone is not testable: no degrees of freedom.")
-    (said,) = beside_settings(replace(given(f_test("F M3 vs M1", 0.001)), method="paper"))
-    assert said == (
-        "The crossing with p and weight decay tells more than the crossing alone: F 9, p = 0.001."
-    )
+    assert settings.startswith("The set of log p, log K_mem and weight decay adds no significant")
+    unknown = sufficiency(nested_test("M3", "M2", None, "no degrees of freedom"))
+    (said,) = beside_settings(given(nested=unknown))
+    assert said.endswith("weight decay is not testable: no degrees of freedom.")
+    paper = given(nested=sufficiency(nested_test("M3", "M1", 0.001)))
+    (said,) = beside_settings(replace(paper, method="paper"))
+    assert said.startswith("The set of p and weight decay adds information beyond the crossing")
 
 
 def test_a_drift_with_a_setting_is_named_as_people_say_it() -> None:
-    drift = replace(rank(0.3, 0.01, 9), test="robustness", statistic="slope on weight_decay")
-    (said,) = across(given(drift))
+    drift = trend("weight_decay", 0.01)
+    (said,) = across(given(robustness=(drift,)))
     assert said == (
         "The residual drifts with weight decay (slope 0.3 dex a unit, Holm-corrected p = 0.01)."
     )
-    (said,) = across(given(replace(drift, note="raw p 0.005; clustered p 0.0468")))
-    assert said.endswith("Holm-corrected p = 0.01, clustered p 0.0468).")
+    (said,) = across(given(robustness=(replace(drift, p_clustered=0.0468),)))
+    assert said.endswith("p = 0.01, p = 0.0468 with errors clustered by prime).")
 
 
-def content(papers: TestsAnswer | None, reference: Any = None) -> Any:
-    robust = replace(given(), within=(row(0.1, -0.42, 3), row(3.0, None, 0)))
+def content(papers: CellTests | None, reference: Any = None) -> Any:
     return SimpleNamespace(
-        answer=robust, main=("robust", "online"), by=lambda _: papers, reference=reference
+        answer=given(within=(row(0.1, -0.42, 3), row(3.0, None, 0))),
+        main=("robust", "online"),
+        by=lambda _: papers,
+        reference=reference,
     )
 
 
@@ -89,12 +69,12 @@ def test_residuals_are_told_setting_by_setting_beside_the_papers() -> None:
         "Median residual by setting, in dex: weight decay 0.1 −0.420 (3 of 3 cells); "
         "weight decay 3 – (0 of 3 cells)."
     )
-    undelayed = replace(cell(97, None), setting={"weight_decay": 3.0}, onset_status="above_range")
+    undelayed = cell(97, 1e5, None, setting={"weight_decay": 3.0}, onset_status="above_range")
     none = content(None)
-    none.answer = replace(none.answer, cells=(cell(97, -0.4), undelayed))
+    none.answer = replace(none.answer, cells=(cell(97), undelayed))
     (bounded,) = by_setting(none)
     assert bounded.endswith("weight decay 3 – (0 of 3 cells, no delay up to the widest in 1).")
-    papers = replace(given(), within=(row(0.1, -0.44, 2),))
+    papers = given(within=(row(0.1, -0.44, 2),))
     reference = Reference(
         suite="weight_decay",
         tests={},

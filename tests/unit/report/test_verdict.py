@@ -2,51 +2,56 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fixtures.made_up_tests import answer, rank
-
-from service.answers.cell_tests import (
-    LAST_BATCH_SLOPE,
-    Apart,
-    NestedModel,
-    Statistic,
-    TestsAnswer,
+from fixtures.made_up_tests import (
+    answer,
+    cell,
+    clustered,
+    line,
+    model,
+    nested_test,
+    rank,
+    robust_slope,
+    sufficiency,
 )
-from service.answers.making import BitsPerParameter
-from service.report.verdict import (
-    _limits,
+
+from groktime.service.analysis.capacity import BitsPerParameter
+from groktime.service.analysis.hypotheses import SeedsApart
+from groktime.service.analysis.rank import Spearman
+from groktime.service.analysis.sufficiency import NestedTest, Slope
+from groktime.service.answers.cell_tests import CellTests
+from groktime.service.report.predictions import (
     apart,
     baselines,
     calibration,
-    capacity,
     last_batch,
-    other_clock,
-    papers_way,
     prediction,
 )
+from groktime.service.report.verdict import capacity, limits, other_clock, papers_way
 
 
 @pytest.mark.parametrize(
-    ("statistic", "words"),
+    ("found", "words"),
     [
         (
-            replace(rank(0.97, 0.0001, 10), low=0.8, high=0.99),
+            rank(0.97, 0.0001, 10, low=0.8, high=0.99),
             "In rank, yes: Spearman ρ 0.97 [0.8, 0.99] over 10 cells",
         ),
         (rank(-0.97, 0.0001, 10), "No, the order is reversed"),
-        (rank(0.3, 0.4, 10), "Not shown: Spearman ρ 0.3 over 10 cells"),
+        (rank(0.3, 0.4, 10), "Not significantly: Spearman ρ 0.3 over 10 cells"),
         (rank(1.0, 0.33, 3, floor=0.333), "Not testable: with 3 cells no order can give p below"),
-        (replace(rank(0, 1, 2), testable=False, value=None), "Not testable: 0 cells of 0"),
+        (None, "Not testable: 0 cells of 0"),
     ],
 )
 def test_the_first_sentence_says_whether_the_order_is_predicted(
-    statistic: Statistic, words: str
+    found: Spearman | None, words: str
 ) -> None:
-    (sentence,) = prediction(answer(statistic))
+    (sentence,) = prediction(answer(spearman=found))
     assert sentence.startswith("Does the crossing predict the onset? ")
     assert words in sentence
 
@@ -61,34 +66,32 @@ def test_a_steady_offset_is_named_with_its_side_and_interval() -> None:
 
 def test_residuals_of_both_signs_show_no_offset() -> None:
     first, *_ = calibration(answer(residuals=(-0.1, 0.1, -0.05, 0.05, -0.02, 0.03, 0.01)))
-    assert "no offset can be told" in first
-
-
-def slope(name: str, low: float | None, high: float | None) -> Statistic:
-    given = replace(rank(1.1, 1.0, 5), test="calibration", statistic=name, p=None, floor=None)
-    return replace(given, low=low, high=high)
+    assert "the interval contains zero" in first
 
 
 @pytest.mark.parametrize(
     ("slopes", "words"),
     [
-        ([slope("slope", 0.2, 2.0)], "1.1 [0.2, 2]: its interval contains 1"),
+        ({"line": line(low=0.2, high=2.0)}, "1.1 [0.2, 2]: its interval contains 1"),
         (
-            [slope("slope", 1.05, 1.2), slope("slope, clustered", 0.9, 1.3)],
+            {"line": line(low=1.05, high=1.2), "clustered": clustered(1.1, 0.9, 1.3)},
             "1.1 [0.9, 1.3]: its interval contains 1",
         ),
         (
-            [slope("slope", 1.05, 1.2), slope("slope, theil sen", None, 1.3)],
+            {
+                "line": line(low=1.05, high=1.2),
+                "theil_sen": robust_slope("theil_sen", math.nan, 1.3),
+            },
             "1.1 [1.05, 1.2]: its interval excludes 1",
         ),
-        ([slope("slope", None, None)], "these cells cannot carry its interval"),
-        ([], "The slope is not testable with these cells."),
+        ({"line": line()}, "these cells cannot carry its interval"),
+        ({}, "The slope is not testable with these cells."),
     ],
 )
 def test_the_slope_comes_with_the_safest_interval_there_is(
-    slopes: list[Statistic], words: str
+    slopes: dict[str, Any], words: str
 ) -> None:
-    sentences = list(calibration(answer(*slopes, residuals=(0.1, 0.0, 0.2, 0.1, 0.1, 0.1))))
+    sentences = list(calibration(answer(residuals=(0.1, 0.0, 0.2, 0.1, 0.1, 0.1), **slopes)))
     assert words in sentences[1]
 
 
@@ -101,17 +104,13 @@ def test_no_residual_is_not_a_verdict() -> None:
     ]
 
 
-def limits(given: TestsAnswer) -> list[str]:
-    content: Any = SimpleNamespace(coverage=SimpleNamespace(cells=()))
-    return list(_limits(content, given))
-
-
 def test_a_cell_whose_crossing_rests_on_few_seeds_is_counted() -> None:
     """Five seeds in all, but not at every width."""
-    given = answer(residuals=(0.1, 0.2))
-    assert limits(given) == []
-    thin = replace(given, cells=(given.cells[0], replace(given.cells[1], few_seeds=True)))
-    (sentence,) = limits(thin)
+    content: Any = SimpleNamespace(coverage=SimpleNamespace(cells=()))
+    cells = [cell(97), cell(101)]
+    assert list(limits(content, answer(cells=cells))) == []
+    thin = answer(cells=[cells[0], replace(cells[1], few_seeds=True)])
+    (sentence,) = limits(content, thin)
     assert sentence.startswith("1 cell with fewer than 5 seeds at a width that the crossing rests")
 
 
@@ -149,75 +148,62 @@ def test_a_c_model_of_another_suite_is_not_called_measured() -> None:
 
 def test_the_prime_alone_stands_beside_the_crossing() -> None:
     """Onsets that follow the prime are ordered as well without any crossing."""
-    _, second = prediction(answer(rank(1.0, 0.001, 4), residuals=(-0.3, -0.2, -0.1, 0.1)))
+    given = answer(spearman=rank(1.0, 0.001, 4), residuals=(-0.3, -0.2, -0.1, 0.1))
+    _, second = prediction(given)
     assert second == "The prime alone orders the same onsets with ρ 1."
 
 
 @pytest.mark.parametrize(
     ("p", "words"),
     [
-        (0.2, "The crossing is not shown to tell more than log p: F 9, p = 0.2."),
-        (0.03, "There is a hint that the crossing tells more than log p: F 9, p = 0.03."),
-        (0.001, "The crossing tells more than log p: F 9, p = 0.001."),
+        (0.2, "The crossing adds no significant information beyond log p (F = 9, p = 0.2)."),
+        (0.03, "The crossing may add information beyond log p (F = 9, p = 0.03)."),
+        (0.001, "The crossing adds information beyond log p (F = 9, p = 0.001)."),
     ],
 )
-def test_a_weak_difference_is_called_a_hint(p: float, words: str) -> None:
-    test = replace(rank(9.0, p, 10), test="sufficiency", statistic="F MP+ vs MP", floor=None)
-    assert list(baselines(answer(test))) == [words]
+def test_a_weak_difference_is_called_a_possibility(p: float, words: str) -> None:
+    found = sufficiency(nested_test("MP+", "MP", p))
+    assert list(baselines(answer(nested=found))) == [words]
 
 
 def test_a_complexity_that_follows_the_prime_is_not_a_second_witness() -> None:
-    tests = [
-        replace(rank(9.0, 0.2, 10), test="sufficiency", statistic=name, floor=None)
-        for name in ("F MP+ vs MP", "F MK+ vs MK")
-    ]
-    given = answer(*tests, residuals=(0.1, 0.2, 0.3))
+    found = sufficiency(nested_test("MP+", "MP", 0.2), nested_test("MK+", "MK", 0.2))
+    given = answer(nested=found, residuals=(0.1, 0.2, 0.3))
     assert len(list(baselines(given))) == 2
     same = tuple(replace(c, k_mem=7.0 * c.prime**2) for c in given.cells)
     (said,) = baselines(replace(given, cells=same))
-    assert said.startswith(
-        "The crossing is not shown to tell more than log p (nor than log K_mem, here nearly a"
-    )
+    assert "beyond log p (or log K_mem, here nearly a function of it)" in said
 
 
-def last_batch_tests(beside: float, back: float, n: int = 10) -> TestsAnswer:
+def last_batch_tests(beside: float, back: float, n: int = 10) -> CellTests:
     """Three cells, of which the third has no residual; a model of n."""
-    tests = [
-        replace(rank(9.0, p, 10), test="sufficiency", statistic=name, floor=None)
-        for name, p in (("F MB vs MP", 0.001), ("F MB+ vs MB", beside), ("F MB+ vs M1", back))
+    found: list[NestedTest] = [
+        nested_test(larger, smaller, p)
+        for larger, smaller, p in (
+            ("MB", "MP", 0.001),
+            ("MB+", "MB", beside),
+            ("MB+", "M1", back),
+        )
     ]
-    slope = replace(rank(-0.2, 1, 10), statistic=LAST_BATCH_SLOPE, low=-0.3, high=-0.1, p=None)
-    given = answer(*tests, slope, residuals=(0.1, 0.2, None))
-    sizes = zip(given.cells, (442, 39, 4), strict=True)
-    model = NestedModel(
-        name="MB+",
-        predictors=("log10(P_cross)", "log10(p)", "log10(last_batch)"),
-        dropped=(),
-        n=n,
-        r_squared=0.9,
-        r_squared_adjusted=0.9,
-        aicc=None,
-        loo_rmse=None,
-        largest_vif=77.4,
-        collinear=True,
+    predictors = ("log10(P_cross)", "log10(p)", "log10(last_batch)")
+    largest = model("MB+", predictors=predictors, n=n, vif={"log10(p)": 77.4})
+    sizes = zip((0.1, 0.2, None), (442, 39, 4), strict=True)
+    return answer(
+        nested=sufficiency(*found, models=[largest], last_batch=Slope(-0.2, -0.3, -0.1)),
+        cells=[
+            cell(97 + i, 1e5, None if r is None else 1e5 * 10**r, last_batch=size)
+            for i, (r, size) in enumerate(sizes)
+        ],
     )
-    cells = tuple(replace(c, last_batch=size) for c, size in sizes)
-    return replace(given, cells=cells, models=(model,))
 
 
 def test_the_last_batch_is_told_where_cells_differ_in_it() -> None:
-    size, apart = last_batch(last_batch_tests(beside=0.4, back=0.6))
-    assert size == (
-        "The last batch of an epoch holds what is left, 39 to 442 examples, all others 512. Its "
-        "size tells more about the onset than log p alone: F 9, p = 0.001; beside log p, P_onset "
-        "goes as that size to the power −0.2 [−0.3, −0.1] (not one of the planned baselines, and "
-        "not corrected for)."
-    )
-    assert apart == (
-        "The crossing and log p with the last batch cannot be told apart, being nearly functions "
-        "of each other (VIF 77): the first beside the second F 9, p = 0.4, the second beside the "
-        "first F 9, p = 0.6. The crossing may carry what the last batch does, or only share it."
-    )
+    size, told = last_batch(last_batch_tests(beside=0.4, back=0.6))
+    assert "39 to 442 examples, all others 512." in size
+    assert "Its size adds information beyond log p alone (F = 9, p = 0.001)." in size
+    assert "P_onset goes as that size to the power −0.2 [−0.3, −0.1]" in size
+    assert "cannot separate the crossing from log p with the last batch" in told
+    assert "(VIF 77): the first beside the second F = 9, p = 0.4, the second" in told
     assert list(last_batch(answer(residuals=(0.1, 0.2)))) == []
 
 
@@ -234,28 +220,27 @@ def test_a_model_that_fits_nearly_every_cell_is_not_told() -> None:
     assert len(list(last_batch(last_batch_tests(beside=0.001, back=0.001, n=6)))) == 1
 
 
-def test_what_tells_more_of_crossing_and_last_batch_is_said() -> None:
+def test_what_adds_information_of_crossing_and_last_batch_is_said() -> None:
     _, crossing, batch = last_batch(last_batch_tests(beside=0.4, back=0.001))
-    assert crossing == (
-        "The crossing with log p and the last batch is not shown to tell more than the latter "
-        "alone: F 9, p = 0.4."
-    )
-    assert batch.startswith("The crossing with log p and the last batch tells more than the cross")
+    assert crossing.startswith("The crossing adds no significant information beyond log p and the")
+    assert batch.startswith("Log p with the last batch adds information beyond the crossing")
 
 
 def test_seeds_apart_are_told_both_ways() -> None:
-    way = Apart(n=9, rho=0.9, median_residual=-0.2, loo_crossing=0.1, loo_prime=0.12, f=3.0, p=0.1)
+    way = SeedsApart(
+        n=9, rho=0.9, median_residual=-0.2, loo_crossing=0.1, loo_prime=0.12, f=3.0, p=0.1
+    )
     other = replace(way, n=8, loo_crossing=0.2, p=0.4)
     (said,) = apart((way, other))
     assert "leave-one-out error 0.1 and 0.2 dex by the crossing against 0.12 and 0.12 by" in said
-    assert "p = 0.1 and p = 0.4, on the 9 and 8 cells that have both points then" in said
-    assert said.endswith("That the crossing tells more than log p is not shown this way.")
+    assert "p = 0.1 and p = 0.4, on 9 and 8 cells with both points" in said
+    assert said.endswith("the crossing adds no significant information beyond log p.")
     (said,) = apart((replace(way, p=0.01), replace(way, p=0.02)))
-    assert said.endswith("The crossing tells more than log p this way, too.")
+    assert said.endswith("This way, too, the crossing adds information beyond log p.")
     assert list(apart(())) == []
 
 
-def content(**tests: TestsAnswer) -> Any:
+def content(**tests: CellTests) -> Any:
     names = {"robust_eval": ("robust", "eval"), "paper_online": ("paper", "online")}
     found = {names[name]: given for name, given in tests.items()}
     return SimpleNamespace(by=found.get, main=("robust", "online"), reference=None)
@@ -263,7 +248,7 @@ def content(**tests: TestsAnswer) -> Any:
 
 def test_a_clock_whose_onsets_lie_at_an_end_is_not_testable() -> None:
     residuals = (-0.17, -0.15, -0.14, -0.18, -0.13, -0.16, -0.2, -0.15)
-    given = answer(rank(0.9, 0.01, 8), residuals=residuals)
+    given = answer(spearman=rank(0.9, 0.01, 8), residuals=residuals)
     (said,) = other_clock(content(robust_eval=given))
     assert said.startswith("By the robust method, eval clock: ρ 0.9, median residual −0.155 [")
     floor = tuple(replace(c, at_floor=i < 5, at_cap=i < 1) for i, c in enumerate(given.cells))
@@ -291,13 +276,15 @@ def test_a_clock_whose_onsets_lie_at_an_end_is_not_testable() -> None:
     [(0.0167, "clock: ρ 1, median residual"), (0.083, "clock, not testable with")],
 )
 def test_another_clock_is_testable_where_its_order_is(floor: float, words: str) -> None:
-    given = answer(rank(1.0, 0.017, 5, floor=floor), residuals=(-0.1, -0.2, -0.3, -0.2, -0.1))
+    given = answer(
+        spearman=rank(1.0, 0.017, 5, floor=floor), residuals=(-0.1, -0.2, -0.3, -0.2, -0.1)
+    )
     (said,) = other_clock(content(robust_eval=given))
     assert words in said
 
 
 def test_the_papers_way_says_how_coarse_its_onset_is() -> None:
-    given = answer(rank(0.9, 0.01, 3), residuals=(-0.1, -0.2, -0.3))
+    given = answer(spearman=rank(0.9, 0.01, 3), residuals=(-0.1, -0.2, -0.3))
     steps = tuple(
         replace(c, onset_step=step) for c, step in zip(given.cells, (0.1, 0.3, None), strict=True)
     )

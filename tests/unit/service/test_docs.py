@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from service.settings import Settings
+from groktime.service.settings import Settings
 
 ROOT = Path(__file__).parents[3]
 

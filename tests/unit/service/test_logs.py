@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 
-from service.logs import JsonFormatter, TextFormatter, redact
+from groktime.service.logs import JsonFormatter, TextFormatter, redact
 
 
 def record(message: str, **extra: object) -> logging.LogRecord:

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from service.errors import CheckpointError
-from workers.checkpoints import _VERSION, CheckpointStore
+from groktime.service.errors import CheckpointError
+from groktime.workers.checkpoints import _VERSION, CheckpointStore
 
 ROOT = Path(__file__).parents[3]
 PACKAGES = ("service", "workers", "db", "api", "dashboard")

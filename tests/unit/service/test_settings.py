@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from service.settings import Settings
+from groktime.service.settings import Settings
 
 
 def test_variables_are_read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from service.spec import (
+from groktime.service.spec import (
     SPEC_VERSION,
     ModelSpec,
     ModularData,

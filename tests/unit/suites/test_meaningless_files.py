@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from service.errors import SuiteError
-from service.suites import load_suite
-from service.suites.loader import MAX_DONORS
+from groktime.service.errors import SuiteError
+from groktime.service.suites import load_suite
+from groktime.service.suites.loader import MAX_DONORS
 
 PLAIN = {
     "description": "a small suite",
@@ -130,14 +130,14 @@ def test_variants_that_differ_in_one_block_only_are_two(tmp_path: Path) -> None:
 
 def test_a_suite_cannot_inherit_from_itself(tmp_path: Path) -> None:
     message = refusal(write(tmp_path, inherits="[{suite: ../x/mine.yaml}]", name="../x/mine"))
-    assert "line 6: inherits[0].suite: '../x/mine.yaml' closes a circle" in message
+    assert "line 6: inherits[0].suite: '../x/mine.yaml' creates an inheritance cycle" in message
 
 
 def test_suites_cannot_inherit_in_a_circle(tmp_path: Path) -> None:
     for name, donor in (("one", "two"), ("two", "three"), ("three", "one")):
         write(tmp_path, name, inherits=f"[{{suite: {donor}.yaml}}]")
     message = refusal(tmp_path / "one.yaml")
-    assert "three.yaml, line 6: inherits[0].suite: 'one.yaml' closes a circle" in message
+    assert "three.yaml, line 6: inherits[0].suite: 'one.yaml' creates an inheritance" in message
 
 
 def test_two_suites_may_share_a_donor(tmp_path: Path) -> None:

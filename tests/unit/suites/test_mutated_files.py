@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.errors import SuiteError
-from service.suites import load_suite
-from service.suites.loader import SHIPPED
+from groktime.service.errors import SuiteError
+from groktime.service.suites import load_suite
+from groktime.service.suites.loader import SHIPPED
 
 SOURCES = [path.read_text("utf-8") for path in sorted(SHIPPED.glob("*.yaml"))]
 # What tends to break readers of YAML, of numbers and of names.

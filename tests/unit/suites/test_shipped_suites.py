@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.suites import load_suite, shipped_suites
+from groktime.service.suites import load_suite, shipped_suites
 
 FIVE = {97, 107, 113, 127, 139}
 TEN = {97, 101, 103, 107, 109, 113, 127, 131, 137, 139}

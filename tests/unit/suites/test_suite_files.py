@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from service.errors import SuiteError
-from service.suites import load_suite
+from groktime.service.errors import SuiteError
+from groktime.service.suites import load_suite
 
 Write = Callable[..., Path]
 

@@ -9,19 +9,18 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from service.errors import SweepError
-from service.settings import Settings
-from service.sweep.cluster import (
+from groktime.service.errors import SweepError
+from groktime.service.settings import Settings
+from groktime.service.sweep.cluster import (
     check_address,
     check_database_reaches,
-    check_gpus,
     cluster_address,
+    gpu_share,
     settle_authentication,
 )
-from service.sweep.job import SweepOptions
-from service.sweep.progress import duration
-from service.sweep.submit import _environment, job_state, submit_sweep
-from workers.trainable import WorkerOrders
+from groktime.service.sweep.jobs import job_environment, job_state, submit_job, withheld_url
+from groktime.service.sweep.selection import SweepOptions
+from groktime.workers.trainable import WorkerConfig
 
 SOCKET = "postgresql+psycopg2://groktime@/groktime?host=/var/lib/groktime/pg"
 SERVER = "postgresql://writer:secret@results.example/groktime"
@@ -58,17 +57,39 @@ def test_gpus_that_cannot_be_given_are_refused(
     asked: float, there: dict[str, float], told: str
 ) -> None:
     with pytest.raises(SweepError, match=told):
-        check_gpus(asked, "auto", there)
+        gpu_share(asked, "auto", there)
 
 
 def test_fractions_of_gpus_that_are_there_are_accepted() -> None:
-    check_gpus(0.25, "cuda", {"GPU": 1.0})
-    check_gpus(0.0, "auto", {})
+    assert gpu_share(0.25, "cuda", {"GPU": 1.0}) == 0.25
+    assert gpu_share(0.0, "auto", {"GPU": 1.0}) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("device", "there", "share"),
+    [
+        ("auto", {"CPU": 8.0}, 0.0),
+        ("auto", {"CPU": 64.0, "GPU": 4.0}, 0.25),
+        ("auto", {"CPU": 4.0, "GPU": 2.0}, 0.5),
+        ("auto", {"CPU": 1.0, "GPU": 4.0}, 1.0),
+        ("cuda", {"CPU": 8.0, "GPU": 1.0}, 0.25),
+        ("cpu", {"CPU": 8.0, "GPU": 1.0}, 0.0),
+    ],
+)
+def test_where_no_share_is_asked_for_the_cluster_decides(
+    device: str, there: dict[str, float], share: float
+) -> None:
+    assert gpu_share(None, device, there) == share
+
+
+def test_a_gpu_that_is_asked_for_and_missing_is_refused() -> None:
+    with pytest.raises(SweepError, match="device = 'cuda', but the cluster has 0 GPUs and 4 CPUs"):
+        gpu_share(None, "cuda", {"CPU": 4.0})
 
 
 def test_workers_that_would_see_no_gpu_are_refused_one() -> None:
     with pytest.raises(SweepError, match="'cuda:1' needs --gpus-per-bundle"):
-        check_gpus(0.0, "cuda:1", {"GPU": 2.0})
+        gpu_share(0.0, "cuda:1", {"GPU": 2.0})
 
 
 @pytest.mark.parametrize(
@@ -104,7 +125,7 @@ def test_jobs_are_asked_for_over_http() -> None:
 def test_a_job_that_every_cluster_would_refuse_is_not_submitted() -> None:
     odd = SweepOptions(gpus_per_bundle=1.5)
     with pytest.raises(SweepError, match="only whole GPUs"):
-        submit_sweep("demo", odd, Settings(), "http://127.0.0.1:1")
+        submit_job("demo", odd, Settings(), "http://127.0.0.1:1")
 
 
 def test_the_address_given_wins_over_the_configured_and_the_jobs_own(
@@ -128,7 +149,7 @@ def test_authentication_that_the_environment_names_is_kept(monkeypatch: pytest.M
 
 def test_a_workers_orders_do_not_show_the_password(tmp_path: Path) -> None:
     settings = Settings(checkpoints=tmp_path, database_url=SecretStr(SERVER))
-    orders = WorkerOrders.of(settings, SERVER, "cpu")
+    orders = WorkerConfig.of(settings, SERVER, "cpu")
     assert "secret" not in repr(orders)
     assert orders.database_url.get_secret_value() == SERVER
 
@@ -136,21 +157,14 @@ def test_a_workers_orders_do_not_show_the_password(tmp_path: Path) -> None:
 def test_workers_write_with_the_writers_url_where_there_is_one(tmp_path: Path) -> None:
     other = "postgresql://other:pass@results.example/groktime"
     settings = Settings(checkpoints=tmp_path, writer_url=SecretStr(other))
-    orders = WorkerOrders.of(settings, SERVER, "cpu")
+    orders = WorkerConfig.of(settings, SERVER, "cpu")
     assert orders.database_url.get_secret_value() == other
 
 
 def test_a_password_goes_with_a_job_only_when_asked_for() -> None:
     settings = Settings(database_url=SecretStr(SERVER), lease_seconds=7.0)
-    quiet = _environment(settings, False)
+    quiet = job_environment(settings)
     assert quiet["GROKTIME_LEASE_SECONDS"] == "7.0"
     assert "GROKTIME_DATABASE_URL" not in quiet
-    assert _environment(settings, True)["GROKTIME_DATABASE_URL"] == SERVER
-
-
-@pytest.mark.parametrize(
-    ("seconds", "told"),
-    [(3.2, "3 s"), (89, "89 s"), (120, "2 min"), (7200, "2.0 h"), (86400 * 3, "3.0 d")],
-)
-def test_durations_are_told_in_words(seconds: float, told: str) -> None:
-    assert duration(seconds) == told
+    assert withheld_url(settings) == SERVER
+    assert "secret" not in str(quiet)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from service.commands.suite import app
-from service.errors import SuiteError
+from groktime.service.commands.suite import app
+from groktime.service.errors import SuiteError
 
 
 def test_showing_a_suite_gives_counts_cost_and_inherited_cells() -> None:
@@ -41,7 +41,7 @@ def test_checking_a_file_tells_its_runs_or_what_is_wrong(tmp_path: Path) -> None
     path = tmp_path / "mine.yaml"
     path.write_text("description: x\nprimes: [7]\nseeds: [1]\nspeed: {widths: [8]}\n")
     result = CliRunner().invoke(app, ["check", str(path)])
-    assert result.stdout == "mine: 1 runs, valid\n"
+    assert result.stdout == "mine: 1 run, valid\n"
     path.write_text("description: x\nprimes: [8]\nseeds: [1]\nspeed: {widths: [8]}\n")
     refused = CliRunner().invoke(app, ["check", str(path)])
     assert isinstance(refused.exception, SuiteError)
@@ -49,8 +49,8 @@ def test_checking_a_file_tells_its_runs_or_what_is_wrong(tmp_path: Path) -> None
 
 
 def test_a_kind_that_does_not_exist_is_refused() -> None:
-    from service.commands.sweep import checked_kinds
-    from service.errors import InputError
+    from groktime.service.commands.sweep import checked_kinds
+    from groktime.service.errors import InputError
 
     with pytest.raises(InputError, match="capacity, speed, grok"):
         checked_kinds(["fast"])

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.spec import ModelSpec, OptimiserSpec, RandomData, RunSpec, ThresholdStop
-from service.suites import load_suite
-from service.sweep.cost import CostModel, Finished, expected_epochs, flops_per_epoch
-from service.sweep.plan import Bundle, Pending, halves, plan
-from workers.stack import stack_shape
+from groktime.service.spec import ModelSpec, OptimiserSpec, RandomData, RunSpec, ThresholdStop
+from groktime.service.suites import load_suite
+from groktime.service.sweep.cost import CostModel, Finished, expected_epochs, flops_per_epoch
+from groktime.service.sweep.plan import Bundle, Pending, halves, plan
+from groktime.workers.engines import stack_shape
 
 RATE = 1e11  # nominal FLOP/s
 
@@ -56,7 +56,9 @@ def test_every_run_is_planned_exactly_once_in_stacks_of_one_shape_that_fit(
     specs: list[RunSpec], workers: int, order: str, most: int
 ) -> None:
     pending = numbered(specs)
-    bundles = plan(pending, CostModel(RATE), workers=workers, order=order, room=lambda _: most)
+    bundles = plan(
+        pending, CostModel(RATE), workers=workers, order=order, stack_limit=lambda _: most
+    )
     assert Counter(planned_ids(bundles)) == Counter(run.id for run in pending)
     for bundle in bundles:
         for stack in bundle.stacks:
@@ -89,11 +91,27 @@ def test_on_a_gpu_seeds_share_a_stack_up_to_its_memory_whatever_the_order() -> N
     slow = CostModel(rate=1e6)  # one run alone is longer than a bundle should be
 
     def stack_sizes(most: int) -> list[int]:
-        bundles = plan(runs, slow, workers=2, order="seeds_first", room=lambda _: most, on_gpu=True)
+        bundles = plan(
+            runs, slow, workers=1, order="seeds_first", stack_limit=lambda _: most, on_gpu=True
+        )
         return sorted(len(stack.runs) for bundle in bundles for stack in bundle.stacks)
 
     assert stack_sizes(100) == [6, 6]
     assert stack_sizes(4) == [2, 2, 4, 4]
+
+
+def test_full_stacks_of_a_gpu_are_cut_where_more_workers_wait_than_there_are_stacks() -> None:
+    runs = numbered([speed_run(seed=s) for s in range(64)])
+    slow = CostModel(flops_per_epoch(runs[0].spec) / 10)  # ten seconds an epoch
+
+    def stacks(workers: int) -> int:
+        bundles = plan(runs, slow, workers=workers, stack_limit=lambda _: 100, on_gpu=True)
+        assert sum(len(bundle.runs) for bundle in bundles) == 64
+        return sum(len(bundle.stacks) for bundle in bundles)
+
+    assert stacks(1) == 1
+    assert stacks(16) > 8
+    assert stacks(1000) == 64
 
 
 def test_bundles_come_near_the_target_when_there_is_enough_work() -> None:

@@ -15,18 +15,18 @@ from typing import Any
 
 import pytest
 
-from service.settings import Settings
-from service.spec import RunSpec
-from service.suites import load_suite
-from service.suites.expansion import expand
-from service.sweep import cost as cost_module
-from service.sweep import driver
-from service.sweep.cost import CostModel, Finished
-from service.sweep.job import SweepOptions
-from service.sweep.means import Means
-from service.sweep.plan import Bundle, Pending, Stack, plan
-from service.sweep.tuner import Outcomes, most_bundles
-from workers.stack import stack_shape
+from groktime.service.settings import Settings
+from groktime.service.spec import RunSpec
+from groktime.service.suites import load_suite
+from groktime.service.suites.expansion import expand
+from groktime.service.sweep import cost as cost_module
+from groktime.service.sweep import driver, tuner
+from groktime.service.sweep.cluster import ClusterCapacity
+from groktime.service.sweep.cost import CostModel, Finished
+from groktime.service.sweep.plan import Bundle, Pending, Stack, bundles_per_tuner, plan
+from groktime.service.sweep.selection import SweepOptions
+from groktime.service.sweep.tuner import Outcomes
+from groktime.workers.engines import stack_shape
 
 CENTRAL = 18_756
 # Twice the work in at most so many times the steps; quadratic work would take four times as many.
@@ -78,7 +78,7 @@ def test_central_is_planned_whole_pricing_each_run_once(central: list[RunSpec]) 
         return 1000
 
     pending = [Pending(number, run) for number, run in enumerate(central)]
-    bundles = plan(pending, Counting(1e11), workers=64, room=room)
+    bundles = plan(pending, Counting(1e11), workers=64, stack_limit=room)
     assert sorted(run.id for bundle in bundles for run in bundle.runs) == list(range(CENTRAL))
     assert len(priced) == CENTRAL
     assert len(asked) == len({stack_shape(run) for run in central})
@@ -147,7 +147,7 @@ def test_bundles_that_went_well_leave_nothing_in_the_driver() -> None:
 
 def test_a_round_is_forgotten_when_the_next_one_trains(monkeypatch: pytest.MonkeyPatch) -> None:
     run = load_suite("demo").runs()[0]
-    most = most_bundles(1)
+    most = bundles_per_tuner(1)
     left = 3 * most - 10
     trained: list[weakref.ref[Bundle]] = []
     alive_before: list[int] = []
@@ -173,13 +173,14 @@ def test_a_round_is_forgotten_when_the_next_one_trains(monkeypatch: pytest.Monke
         def _finish(self) -> Any:
             return self.report
 
-    monkeypatch.setattr(driver, "tune_bundles", tune)
-    for name in ("abandon", "expire"):
+    monkeypatch.setattr(tuner, "tune_bundles", tune)
+    monkeypatch.setattr(driver, "recounted", lambda capacity, options: capacity)
+    for name in ("revoke_leases", "expire"):
         monkeypatch.setattr(driver, name, lambda *given: 0)
     job: Any = SimpleNamespace(suite=SimpleNamespace(name="demo"), runs={})
     nothing: Any = None
-    means = Means(1, "cpu", lambda spec: 1)
-    sweep = Planned(job, nothing, Settings(), "postgresql://x/y", SweepOptions(), means)
+    capacity = ClusterCapacity(1, "cpu", lambda spec: 1)
+    sweep = Planned(job, nothing, Settings(), "postgresql://x/y", SweepOptions(), capacity)
     report = sweep.run(nothing)
     assert report.bundles == len(trained) == 3 * most - 10
     assert alive_before == [0, 0, 0]

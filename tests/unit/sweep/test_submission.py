@@ -9,18 +9,14 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from service.commands.sweep import sweep
-from service.settings import Settings
-from service.suites import load_suite
-from service.sweep.job import SweepOptions
-from service.sweep.means import Means, expected
-from service.sweep.noting import as_asked
-from service.sweep.preview import Preview, preview
-from service.sweep.rate import suite_cost
-from service.sweep.room import room_on
-from service.sweep.selection import Selection
-from service.sweep.submit import arguments
-from service.sweep.tuner import most_bundles
+from groktime.service.commands.sweep import sweep
+from groktime.service.settings import Settings
+from groktime.service.suites import load_suite
+from groktime.service.sweep.cluster import ClusterCapacity, expected_capacity, stack_limit
+from groktime.service.sweep.cost import suite_cost
+from groktime.service.sweep.jobs import arguments, requested
+from groktime.service.sweep.plan import Preview, bundles_per_tuner, preview
+from groktime.service.sweep.selection import Selection, SweepOptions
 
 PART = SweepOptions(
     Selection(primes=(59,), kinds=("speed",), widths=(20, 24), seeds=(42,)), limit=3, workers=2
@@ -35,10 +31,11 @@ def test_a_job_gets_the_options_it_was_asked_for() -> None:
         "--retry-failed",
     ]
     assert arguments(SweepOptions()) == []
+    assert arguments(SweepOptions(gpus_per_bundle=0.0)) == ["--gpus-per-bundle", "0"]
 
 
 def test_the_command_understands_every_option_of_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.commands.sweep.existing_database", lambda: None)
+    monkeypatch.setattr("groktime.service.commands.sweep.existing_database", lambda: None)
     app = typer.Typer()
     app.command()(sweep)
     result = CliRunner().invoke(app, ["mini", "--dry-run", *arguments(PART)])
@@ -47,27 +44,27 @@ def test_the_command_understands_every_option_of_a_job(monkeypatch: pytest.Monke
 
 
 def test_what_was_asked_is_noted_without_what_was_not() -> None:
-    assert as_asked(PART) == {
+    assert requested(PART) == {
         "filters": {"prime": [59], "kind": ["speed"], "width": [20, 24], "seed": [42]},
         "resources": {"workers": 2, "limit": 3},
     }
-    assert as_asked(SweepOptions(retry_failed=True)) == {"retry_failed": True}
-    assert as_asked(SweepOptions()) == {}
+    assert requested(SweepOptions(retry_failed=True)) == {"retry_failed": True}
+    assert requested(SweepOptions()) == {}
 
 
 def counted_plan(
-    monkeypatch: pytest.MonkeyPatch, options: SweepOptions, rate: float, means: Means
+    monkeypatch: pytest.MonkeyPatch, options: SweepOptions, rate: float, capacity: ClusterCapacity
 ) -> Preview:
-    monkeypatch.setattr("service.sweep.rate.measured_rate", lambda spec: (rate, "native"))
-    return preview(load_suite("mini"), None, options, means)
+    monkeypatch.setattr("groktime.service.sweep.cost.measured_rate", lambda spec: (rate, "native"))
+    return preview(load_suite("mini"), None, options, capacity)
 
 
 def test_a_dry_run_counts_hours_at_the_measured_rate_of_this_machine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    means = Means(2, "cpu", room_on("cpu", 0.0))
+    capacity = ClusterCapacity(2, "cpu", stack_limit("cpu", 0.0))
     for rate in (1e9, 3e10):
-        plan = counted_plan(monkeypatch, PART, rate, means)
+        plan = counted_plan(monkeypatch, PART, rate, capacity)
         assert plan.core_seconds == pytest.approx(plan.flops / rate)
         shown = suite_cost(PART.selection.chosen(load_suite("mini").runs()))
         assert (shown.rate, shown.flops) == (rate, plan.flops)
@@ -79,10 +76,13 @@ def test_a_dry_run_plans_within_the_memory_and_by_the_device_of_the_sweep(
     options = SweepOptions(Selection(primes=(59,), kinds=("speed",)))
     runs = len(options.selection.chosen(load_suite("mini").runs()))
     widths = runs // 5  # of five seeds each
-    roomy, narrow = Means(1, "cuda", lambda _: 100), Means(1, "cuda", lambda _: 1)
+    roomy, narrow = (
+        ClusterCapacity(1, "cuda", lambda _: 100),
+        ClusterCapacity(1, "cuda", lambda _: 1),
+    )
     assert counted_plan(monkeypatch, options, 1e20, roomy).stacks == widths
     assert counted_plan(monkeypatch, options, 1e20, narrow).stacks == runs
-    here = Means(1, "cpu", lambda _: 100)
+    here = ClusterCapacity(1, "cpu", lambda _: 100)
     assert counted_plan(monkeypatch, options, 1e20, here).stacks == runs  # a seed at a time
 
 
@@ -91,7 +91,7 @@ def test_a_dry_run_plans_within_the_memory_and_by_the_device_of_the_sweep(
     [
         (SweepOptions(workers=3), None, False),
         (SweepOptions(workers=3), "head:6379", True),
-        (SweepOptions(gpus_per_bundle=0.5), None, True),
+        (SweepOptions(gpus_per_bundle=0.5, workers=3), None, True),
     ],
 )
 def test_a_dry_run_joins_a_cluster_only_where_that_decides_the_plan(
@@ -104,24 +104,28 @@ def test_a_dry_run_joins_a_cluster_only_where_that_decides_the_plan(
         joined.append(asked)
         yield
 
-    monkeypatch.setattr("service.sweep.means.cluster", join)
-    monkeypatch.setattr("service.sweep.means.members", lambda: ({"CPU": 64.0, "GPU": 2.0}, []))
-    monkeypatch.setattr("service.sweep.room.ask_a_worker", lambda device, gpus: 1 << 30)
-    with expected(options, Settings(), address) as means:
-        assert means.slots == (options.workers or 4)
-        assert means.on_gpu == bool(options.gpus_per_bundle)
-        assert means.room(load_suite("demo").runs()[0]) > 1
+    monkeypatch.setattr("groktime.service.sweep.cluster.cluster", join)
+    monkeypatch.setattr(
+        "groktime.service.sweep.cluster.members", lambda: ({"CPU": 64.0, "GPU": 2.0}, [])
+    )
+    monkeypatch.setattr(
+        "groktime.service.sweep.cluster.free_stack_bytes", lambda device, gpus: 1 << 30
+    )
+    with expected_capacity(options, Settings(), address) as capacity:
+        assert capacity.slots == (options.workers or 4)
+        assert capacity.on_gpu == joins  # where there are GPUs, they are used
+        assert capacity.stack_limit(load_suite("demo").runs()[0]) > 1
     assert joined == ([(address, options.workers)] if joins else [])
 
 
 def test_a_stack_has_less_room_for_larger_models() -> None:
     small, *_, large = sorted(load_suite("mini").runs(), key=lambda run: run.params)
-    room = room_on("cpu", 0.0)
+    room = stack_limit("cpu", 0.0)
     assert room(small) > room(large) > 1
 
 
-@pytest.mark.parametrize(("workers", "bundles"), [(1, 500), (10, 1000), (1000, 2000)])
+@pytest.mark.parametrize(("workers", "bundles"), [(1, 500), (10, 1000), (1000, 20_000)])
 def test_a_tuner_has_more_bundles_where_more_workers_would_wait_for_its_end(
     workers: int, bundles: int
 ) -> None:
-    assert most_bundles(workers) == bundles
+    assert bundles_per_tuner(workers) == bundles

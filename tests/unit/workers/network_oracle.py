@@ -9,8 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from service.spec import TOKENS, RunSpec
-from workers.streams import Purpose, dropout_lanes, dropout_scale, dropout_threshold, stream_key
+from groktime.service.spec import TOKENS, RunSpec
+from groktime.workers.streams import (
+    Purpose,
+    dropout_lanes,
+    dropout_scale,
+    dropout_threshold,
+    stream_key,
+)
 
 
 class Gain(nn.Module):

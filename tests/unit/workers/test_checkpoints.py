@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.errors import CheckpointError
-from workers.checkpoints import CheckpointStore
+from groktime.service.errors import CheckpointError
+from groktime.workers.checkpoints import CheckpointStore, CheckpointWriter
 
 KEY, PRINT = "ab" * 32, "engine 1"
 STATE = {"w": np.arange(6, dtype=np.float32).reshape(2, 3), "m.w": np.zeros((2, 3), np.float32)}
@@ -101,7 +101,7 @@ def test_a_write_that_fails_leaves_what_was_there(
     def no_space(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("workers.checkpoints.os.fsync", no_space)
+    monkeypatch.setattr("groktime.workers.checkpoints.os.fsync", no_space)
     with pytest.raises(OSError, match="No space"):
         store.save(KEY, 10, PRINT, STATE, {})
     monkeypatch.undo()
@@ -114,3 +114,31 @@ def test_a_finished_run_leaves_nothing(tmp_path: Path) -> None:
     store.delete(KEY)
     store.delete(KEY)
     assert files(tmp_path) == []
+
+
+def test_what_was_handed_over_is_written_in_order_and_waited_for(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path)
+    writer = CheckpointWriter(store)
+    for epoch in (5, 10):
+        writer.save(KEY, epoch, PRINT, STATE, {}, lambda: True)
+    writer.save("cd" * 32, 5, PRINT, STATE, {}, lambda: True)
+    writer.delete("cd" * 32)
+    writer.close()
+    assert store.epochs(KEY, PRINT) == [10, 5]
+    assert store.epochs("cd" * 32, PRINT) == []
+
+
+def test_a_run_that_is_lost_before_its_turn_is_not_written(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path)
+    writer = CheckpointWriter(store)
+    writer.save(KEY, 5, PRINT, STATE, {}, lambda: False)
+    writer.close()
+    assert files(tmp_path) == []
+
+
+def test_an_error_of_writing_reaches_training(tmp_path: Path) -> None:
+    (tmp_path / KEY[:2]).touch()  # a file where the run's folder would be
+    writer = CheckpointWriter(CheckpointStore(tmp_path))
+    writer.save(KEY, 5, PRINT, STATE, {}, lambda: True)
+    with pytest.raises(OSError, match=KEY[:2]):
+        writer.close()

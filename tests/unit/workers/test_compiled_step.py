@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from worker_runs import make_run
 
-from workers.torch_engine import TorchStack
+from groktime.workers.torch_engine import TorchStack
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")  # compiling uses what it deprecates

@@ -9,11 +9,11 @@ import pytest
 import torch
 from worker_runs import make_run
 
-from service.errors import ConfigurationError
-from workers.devices import max_stack, resolve_device
-from workers.engines import choose_engine, engine_fingerprint, make_stack
-from workers.native import unavailable
-from workers.torch_engine import TorchStack
+from groktime.service.errors import ConfigurationError
+from groktime.workers.devices import max_stack, resolve_device
+from groktime.workers.engines import choose_engine, engine_fingerprint, make_stack
+from groktime.workers.native import unavailable
+from groktime.workers.torch_engine import TorchStack
 
 
 @pytest.mark.parametrize("name", ["gpu", "cpu:1", "cuda:x", "mps:0", ""])
@@ -68,10 +68,10 @@ def test_torch_is_taken_when_asked_for() -> None:
 def test_training_on_a_cpu_does_without_torch() -> None:
     program = (
         "import sys\n"
-        "from service.suites import load_suite\n"
-        "from workers.devices import max_stack\n"
-        "from workers.engines import engine_fingerprint, make_stack\n"
-        "import workers.training, workers.trainable\n"
+        "from groktime.service.suites import load_suite\n"
+        "from groktime.workers.devices import max_stack\n"
+        "from groktime.workers.engines import engine_fingerprint, make_stack\n"
+        "import groktime.workers.training, groktime.workers.trainable\n"
         "spec = load_suite('demo').runs()[0]\n"
         "make_stack([spec], device='cpu').advance(1)\n"
         "engine_fingerprint(spec, device='cpu'), max_stack(spec, 'cpu')\n"

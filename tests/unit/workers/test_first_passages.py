@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import workers.golden
-from service.errors import InputError
-from workers.first_passages import _agreement, compare_passages, first_passage, load_passages
+import groktime.workers.golden
+from groktime.service.errors import InputError
+from groktime.workers.replay import compare_passages, load_passages, passage_checks
+from groktime.workers.stopping import first_passage
 
-FOLDER = Path(next(iter(workers.golden.__path__)))
+FOLDER = Path(next(iter(groktime.workers.golden.__path__)))
 SPEED, GROK = FOLDER / "speed_p47_d32.json", FOLDER / "grok_p47_d48.json"
 
 
@@ -32,12 +33,12 @@ def test_recorded_passages_belong_to_the_run_they_name(path: Path, passages: int
     assert golden.spec.model.positions == "none"
 
 
-def test_agreement_notices_a_shift_and_a_missing_arrival() -> None:
+def testpassage_checks_notices_a_shift_and_a_missing_arrival() -> None:
     recorded = list(range(180, 200))
-    assert all(check.passed for check in _agreement("f", "t", recorded, recorded))
+    assert all(check.passed for check in passage_checks("f", "t", recorded, recorded))
     later = [epoch + 15 for epoch in recorded]
-    assert not any(check.passed for check in _agreement("f", "t", recorded, later))
-    (missing,) = _agreement("f", "t", recorded, [*recorded[1:], None])
+    assert not any(check.passed for check in passage_checks("f", "t", recorded, later))
+    (missing,) = passage_checks("f", "t", recorded, [*recorded[1:], None])
     assert not missing.passed
 
 

@@ -14,31 +14,44 @@ from unittest.mock import MagicMock, Mock
 import numpy as np
 import pytest
 import torch
-from worker_runs import VARIANTS, make_run
+from worker_runs import VARIANTS, make_run, same
 
-from service.errors import ConfigurationError
-from service.settings import Settings
-from workers import devices, engines, torch_engine, trainable
-from workers.checkpoints import CheckpointStore
-from workers.devices import free_memory, max_stack
-from workers.engines import engine_fingerprint, step_mode
-from workers.first_passages import CurveSink
-from workers.memory import model_bytes
-from workers.model import initial_state
-from workers.slab import Slab
-from workers.tasks import make_dataset
-from workers.torch_engine import TorchStack, torch_fingerprint
-from workers.trainable import WorkerOrders
-from workers.training import train
+from groktime.service.errors import ConfigurationError
+from groktime.service.settings import Settings
+from groktime.workers import devices, engines, operators, slab, torch_engine, trainable
+from groktime.workers.checkpoints import CheckpointStore
+from groktime.workers.devices import free_memory, max_stack, model_bytes
+from groktime.workers.engines import engine_fingerprint, step_mode
+from groktime.workers.graphed import StepMode, difference
+from groktime.workers.model import initial_state
+from groktime.workers.slab import Slab
+from groktime.workers.tasks import make_dataset
+from groktime.workers.torch_engine import TorchStack, torch_fingerprint
+from groktime.workers.trainable import WorkerConfig
+from groktime.workers.training import CurveSink, train
 
 CPU = torch.device("cpu")
 
 
-def slab_of(seeds: list[int], **model: object) -> Slab:
+def slab_of(seeds: list[int], step: StepMode = "plain", **model: object) -> Slab:
     specs = [make_run(seed=seed, **model) for seed in seeds]  # type: ignore[arg-type]
     states = [initial_state(spec) for spec in specs]
     datasets = [make_dataset(spec) for spec in specs]
-    return Slab(specs, states, [0] * len(specs), datasets, None, CPU)
+    return Slab(specs, states, [0] * len(specs), datasets, None, CPU, step)
+
+
+@pytest.mark.parametrize("variant", ["central", "rope", "layer norm"])
+def test_fused_kernels_train_as_the_written_ones(
+    variant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a GPU takes for softmax, norms, rotations and AdamW, on the CPU."""
+    written = slab_of([42, 43], **VARIANTS[variant]).advance(4)
+    for module in (operators, slab):
+        monkeypatch.setattr(module, "fused", lambda tensor: True)
+    fused = slab_of([42, 43], **VARIANTS[variant]).advance(4)
+    assert not same(fused, written)
+    for name in ("train_loss", "val_loss", "weight_norm"):
+        np.testing.assert_allclose(fused[name], written[name], rtol=1e-4)
 
 
 @pytest.mark.parametrize("variant", ["central", "rope", "two heads", "MLP"])
@@ -66,15 +79,62 @@ def test_recorded_steps_need_a_cuda_device() -> None:
         TorchStack([make_run()], device="cpu", step="graph")
 
 
-def test_the_way_of_stepping_is_part_of_the_fingerprint() -> None:
-    prints = {torch_fingerprint(CPU, step) for step in ("plain", "graph", "compile")}
-    assert len(prints) == 3
+def test_an_epoch_that_cannot_be_recorded_is_trained_plainly_and_the_log_says_so_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A CPU has no graphs: recording fails for real."""
+    plain, graphed = slab_of([42, 43]), slab_of([42, 43], "graph")
+    assert same(graphed.advance(3), plain.advance(3))
+    again = slab_of([44, 45], "graph")
+    again.advance(1)
+    said = [r.getMessage() for r in caplog.records if "CUDA graph" in r.getMessage()]
+    assert len(said) == 1
+
+
+def test_curves_that_differ_by_more_than_rounding_are_told_apart() -> None:
+    reals, counts = torch.tensor([[1.0, 2.0, torch.nan, 3.0]]), torch.tensor([[50, -1, 400]])
+    plain = [(reals, counts)] * 3
+    assert difference(plain, [(reals * (1 + 1e-5), counts + 1)] * 3) is None
+    assert "losses differ" in str(difference(plain, [*plain[:2], (reals * 1.01, counts)]))
+    assert "epoch 2" in str(difference(plain, [plain[0], (reals, counts - 9), plain[0]]))
+
+
+def test_models_that_leave_a_recorded_slab_pad_it_until_half_have_left() -> None:
+    whole, cut = slab_of([42, 43, 44, 45]), slab_of([42, 43, 44, 45], "graph")
+    whole.advance(1)
+    cut.advance(1)
+    cut.keep([0, 2, 3])
+    assert (len(cut.specs), len(cut.members)) == (3, 4)
+    expected = whole.advance(1)[[0, 2, 3]]
+    np.testing.assert_allclose(cut.advance(1)["train_loss"], expected["train_loss"], rtol=1e-4)
+    cut.keep([1, 2])
+    assert (len(cut.specs), len(cut.members)) == (2, 2)
+    assert [spec.seed for spec in cut.specs] == [44, 45]
+    assert cut.epochs == [2, 2]
+    for place, row in enumerate((2, 3)):
+        state, other = cut.state(place), whole.state(row)
+        for name, values in state.items():
+            np.testing.assert_allclose(values, other[name], rtol=1e-3, atol=1e-6)
+    expected = whole.advance(1)[[2, 3]]
+    np.testing.assert_allclose(cut.advance(1)["train_loss"], expected["train_loss"], rtol=1e-4)
+
+
+def test_a_graph_has_the_fingerprint_of_the_kernels_it_starts() -> None:
+    plain, graph, compiled = (
+        torch_fingerprint(CPU, step) for step in ("plain", "graph", "compile")
+    )
+    assert plain == graph != compiled
+
+
+def test_gpus_of_one_family_share_a_fingerprint(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    assert "CUDA 8.0" in torch_fingerprint(torch.device("cuda"))
 
 
 def test_a_cpu_is_stepped_plainly_whatever_is_set_for_gpus(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from service.settings import get_settings
+    from groktime.service.settings import get_settings
 
     monkeypatch.setenv("GROKTIME_GPU_STEP", "graph")
     get_settings.cache_clear()
@@ -98,7 +158,7 @@ def gpu_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for module in (devices, engines):
         monkeypatch.setattr(module, "resolve_device", lambda name: torch.device("cuda"))
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "a GPU")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
     monkeypatch.setattr(torch_engine, "TorchStack", make)
 
 
@@ -107,9 +167,9 @@ def test_a_gpu_is_stepped_as_ordered_whatever_its_node_is_set_to() -> None:
     gpu = torch.device("cuda")
     ordered = [
         engine_fingerprint(make_run(), engine="torch", device="cuda", gpu_step=step)
-        for step in ("plain", "graph")
+        for step in ("plain", "compile")
     ]
-    assert ordered == [torch_fingerprint(gpu, "plain"), torch_fingerprint(gpu, "graph")]
+    assert ordered == [torch_fingerprint(gpu, "plain"), torch_fingerprint(gpu, "compile")]
     with pytest.raises(Made, match="graph"):
         train([make_run()], CurveSink(1), engine="torch", device="cuda", gpu_step="graph")
 
@@ -118,9 +178,9 @@ def test_a_gpu_is_stepped_as_ordered_whatever_its_node_is_set_to() -> None:
 def test_a_worker_steps_and_looks_for_checkpoints_as_its_sweep_orders(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    orders = WorkerOrders.of(Settings(checkpoints=tmp_path, gpu_step="graph"), "url", "cuda")
+    config = WorkerConfig.of(Settings(checkpoints=tmp_path, gpu_step="graph"), "url", "cuda")
     worker = object.__new__(trainable.BundleTrainable)  # as on a worker, without Ray around it
-    worker._orders, worker._store, worker._name = orders, CheckpointStore(tmp_path), "bundle"
+    worker._worker, worker._store, worker._name = config, CheckpointStore(tmp_path), "bundle"
     spec = make_run()
     key, way = spec.key, torch_fingerprint(torch.device("cuda"), "graph")
     worker._store.save(key, 3, way, {}, {})

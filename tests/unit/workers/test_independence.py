@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from worker_runs import VARIANTS, make_run, random_labels, same
 
-from service.errors import StackError
-from service.spec import ModularData, RunSpec
-from workers.stack import stack_shape
-from workers.torch_engine import TorchStack
+from groktime.service.errors import StackError
+from groktime.service.spec import ModularData, RunSpec
+from groktime.workers.engines import stack_shape
+from groktime.workers.torch_engine import TorchStack
 
 EPOCHS = 3
 

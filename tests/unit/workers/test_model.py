@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from worker_runs import VARIANTS, make_run, random_labels
 
-from service.spec import ModelSpec, ModularData, RunSpec, ThresholdStop
-from workers.model import initial_state, initial_weights, run_parameters
+from groktime.service.spec import ModelSpec, ModularData, RunSpec, ThresholdStop
+from groktime.workers.model import initial_state, initial_weights, run_parameters
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

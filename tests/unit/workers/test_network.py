@@ -12,12 +12,14 @@ from network_oracle import Oracle, dropout_masks
 from torch import Tensor
 from worker_runs import VARIANTS, make_run, random_labels
 
-from service.spec import RunSpec
-from workers.device_streams import stream_keys
-from workers.model import initial_state, initial_weights
-from workers.slab import Slab
-from workers.streams import Purpose, permutation, stream_key
-from workers.tasks import make_dataset
+from groktime.service.spec import RunSpec
+from groktime.workers import operators
+from groktime.workers import slab as slab_module
+from groktime.workers.device_streams import stream_keys
+from groktime.workers.model import initial_state, initial_weights
+from groktime.workers.slab import Slab
+from groktime.workers.streams import Purpose, permutation, stream_key
+from groktime.workers.tasks import make_dataset
 
 CPU = torch.device("cpu")
 DATA = {"modular": None, "random": random_labels(60)}
@@ -45,6 +47,15 @@ def variant_runs(variant: str, data: str, dropout: float) -> list[RunSpec]:
     ]
 
 
+@pytest.fixture(params=["written out", "fused"])
+def _kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The operators as a CPU computes them, and by the fused kernels that a GPU takes."""
+    if request.param == "fused":
+        for module in (operators, slab_module):
+            monkeypatch.setattr(module, "fused", lambda tensor: True)
+
+
+@pytest.mark.usefixtures("_kernels")
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("data", DATA)
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -109,7 +120,7 @@ def test_evaluation_equals_a_plain_module_without_dropout(variant: str) -> None:
     specs = variant_runs(variant, "modular", 0.3)
     slab = make_slab(specs)
     with torch.no_grad():
-        losses, hits = slab._evaluate()
+        losses, hits = slab.evaluate()
         for i, spec in enumerate(specs):
             data = make_dataset(spec)
             x, y = np.concatenate([data.x_train, data.x_val]), np.r_[data.y_train, data.y_val]

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import workers.golden
-from service.errors import InputError
-from workers.replay import Check, load_golden, replay
+import groktime.workers.golden
+from groktime.service.errors import InputError
+from groktime.workers.replay import Check, load_golden, replay
 
-FOLDER = Path(next(iter(workers.golden.__path__)))
+FOLDER = Path(next(iter(groktime.workers.golden.__path__)))
 FILES = sorted(FOLDER.glob("*.npz"))
 
 

@@ -12,9 +12,16 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from worker_runs import make_run, random_labels
 
-from service.spec import FixedStop, ModularData, PatienceStop, RunSpec, ThresholdStop
-from workers.stack import METRICS
-from workers.stopping import Watch, examine, required
+from groktime.service.spec import (
+    FixedStop,
+    ModularData,
+    PatienceStop,
+    RunSpec,
+    ThresholdStop,
+    needed,
+)
+from groktime.workers.engines import METRICS
+from groktime.workers.stopping import Watch, examine
 
 
 def curve(**columns: list[Any]) -> NDArray[Any]:
@@ -43,12 +50,12 @@ def stop_of(spec: RunSpec, rows: NDArray[Any], block: int) -> tuple[int, str | N
 def test_a_threshold_is_reached_by_whole_answers(
     threshold: float, examples: int, count: int
 ) -> None:
-    assert required(threshold, examples) == count
+    assert needed(threshold, examples) == count
 
 
 @given(st.integers(1, 999), st.integers(1, 20_000))
 def test_required_counts_are_exact_for_decimal_thresholds(permille: int, examples: int) -> None:
-    assert required(permille / 1000, examples) == -(-permille * examples // 1000)
+    assert needed(permille / 1000, examples) == -(-permille * examples // 1000)
 
 
 @pytest.mark.parametrize("block", [1, 2, 3, 7, 50])
@@ -109,3 +116,37 @@ def test_a_validation_loss_that_is_not_recorded_is_no_divergence() -> None:
     spec = make_run(data=random_labels(), stop=FixedStop(max_epochs=9))
     rows = curve(train_loss=[1.0, 1.0], val_loss=[math.nan, math.nan])
     assert stop_of(spec, rows, 1) == (2, None)
+
+
+@given(
+    stop=st.sampled_from(
+        [
+            ThresholdStop(max_epochs=12),
+            ThresholdStop(val=0.9, train=0.8, max_epochs=9),
+            PatienceStop(patience=3, min_improvement=0.1, max_epochs=11),
+            FixedStop(max_epochs=7),
+        ]
+    ),
+    rows=st.lists(
+        st.tuples(
+            st.sampled_from([0.5, 1.0, 1.05, 2.0, math.inf, math.nan]),
+            *[st.integers(0, 66)] * 3,
+        ),
+        min_size=1,
+        max_size=15,
+    ),
+    eval_train=st.booleans(),
+    block=st.integers(1, 15),
+)
+def test_blocks_are_read_as_their_epochs_are_one_by_one(
+    stop: Any, rows: list[tuple[float, int, int, int]], eval_train: bool, block: int
+) -> None:
+    spec = make_run(stop=stop, eval_train=eval_train)
+    losses, online, evaluated, val = zip(*rows, strict=True)
+    read = curve(
+        train_loss=list(losses),
+        train_correct=list(online),
+        train_correct_eval=list(evaluated),
+        val_correct=list(val),
+    )
+    assert stop_of(spec, read, block) == stop_of(spec, read, 1)

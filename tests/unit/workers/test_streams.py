@@ -7,8 +7,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workers.device_streams import dropout_counters, dropout_keep, permutations, stream_keys
-from workers.streams import (
+from groktime.workers.device_streams import (
+    dropout_counters,
+    dropout_keep,
+    permutations,
+    stream_keys,
+)
+from groktime.workers.streams import (
     Purpose,
     dropout_lanes,
     dropout_scale,

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from worker_runs import make_run, random_labels
 
-from service.spec import ModularData, PermutationData, ShuffledData
-from workers.tasks import make_dataset
+from groktime.service.spec import ModularData, PermutationData, ShuffledData
+from groktime.workers.tasks import make_dataset
 
 
 @pytest.mark.parametrize("operation", ["+", "-", "*", "/"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from service.commands.train import train
-from service.commands.verify import shipped_files, verify
-from service.errors import InputError
+from groktime.service.commands.train import train
+from groktime.service.commands.verify import shipped_files, verify
+from groktime.service.errors import InputError
 
 app = typer.Typer()
 app.command()(train)
@@ -100,7 +101,8 @@ def test_many_checks_that_pass_are_counted_and_one_that_fails_is_shown(tmp_path:
     (source,) = [path for path in shipped_files() if path.name == "statistics.json"]
     code, text = invoke("verify", str(source))
     assert code == 0
-    assert "300 of 300 checks passed" in text
+    counted = re.search(r"^([0-9]+) of \1 checks passed$", text, re.MULTILINE)
+    assert counted
     assert len(text.splitlines()) < 6
     assert "onsets[0].onset" in invoke("verify", str(source), "--all")[1]
     copy = tmp_path / "statistics.json"
@@ -109,7 +111,7 @@ def test_many_checks_that_pass_are_counted_and_one_that_fails_is_shown(tmp_path:
     copy.write_text(json.dumps(content))
     code, text = invoke("verify", str(copy))
     assert code == 1
-    assert "299 checks ok" in text
+    assert f"{int(counted[1]) - 1} checks ok" in text
     assert "onsets[0].onset" in text
 
 

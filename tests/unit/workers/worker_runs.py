@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from service.spec import (
+from groktime.service.spec import (
     Data,
     FixedStop,
     ModelSpec,
@@ -18,7 +18,7 @@ from service.spec import (
     Stop,
     ThresholdStop,
 )
-from workers.training import Outcome
+from groktime.workers.training import Outcome
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "central": {"positions": "none"},

@@ -1,0 +1,256 @@
+"""Around every request: an id, a log line, a time, safe headers, bounds, and HEAD as GET."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+import uuid
+from collections.abc import AsyncIterator, Iterable
+
+from fastapi import Request
+from prometheus_client import Histogram
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from groktime.api.access import Limits
+from groktime.api.problems import ApiError, document
+
+REQUESTS = Histogram(
+    "groktime_http_request_seconds",
+    "Time to answer a request",
+    ["method", "route", "status"],
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+)
+
+log = logging.getLogger("groktime.api.requests")
+
+REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+API_CSP = "default-src 'none'; frame-ancestors 'none'; base-uri 'none'"
+
+SAFE_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+class Observed:
+    """ASGI middleware; pages set their own content policy, everything else gets the strictest."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = _request_id(scope)
+        scope["request_id"] = request_id
+        started = time.perf_counter()
+        status = 500
+
+        async def with_headers(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                headers["X-Request-ID"] = request_id
+                headers.setdefault("Content-Security-Policy", API_CSP)
+                headers.setdefault("Cache-Control", "no-store")
+                for name, value in SAFE_HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        try:
+            await self._app(scope, receive, with_headers)
+        finally:
+            seconds = time.perf_counter() - started
+            route = getattr(scope.get("route"), "path", "unknown")
+            method = scope["method"] if scope["method"] in METHODS else "other"
+            REQUESTS.labels(method, route, str(status)).observe(seconds)
+            log.info(
+                "%s %s %s",
+                scope["method"],
+                _printable(scope["path"]),
+                status,
+                extra={"request_id": request_id, "ms": round(1000 * seconds, 1)},
+            )
+
+
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+def _request_id(scope: Scope) -> str:
+    """The client's id where it is harmless, else a new one."""
+    given = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")
+    return given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+
+
+def _printable(path: str) -> str:
+    """No line breaks or control characters from a client reach the log."""
+    return "".join(c if c.isprintable() else "?" for c in path[:200])
+
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+class KnownHosts:
+    """ASGI middleware: answers only to names of this server.
+
+    A page of another site that has its own name resolve to this address (DNS rebinding) would
+    else read from here as if it were this site's. Accepted are the loopback names, the address the
+    connection came in at, and `allowed`; `*` is any name and `*.b` every name that ends in `.b`.
+    """
+
+    def __init__(self, app: ASGIApp, allowed: Iterable[str]) -> None:
+        self._app = app
+        names = {name.strip().lower() for name in allowed} - {""}
+        self._any = "*" in names
+        self._names = names.union(LOOPBACK)
+        self._endings = tuple(name[1:] for name in names if name.startswith("*."))
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or self._any or self._known(scope):
+            await self._app(scope, receive, send)
+            return
+        told = ApiError(
+            400,
+            "Host: this is no name of this server; GROKTIME_ALLOWED_HOSTS sets more",
+            parameter="Host",
+            accepted="localhost, the server's address, or a name in GROKTIME_ALLOWED_HOSTS",
+        )
+        await document(Request(scope), told)(scope, receive, send)
+
+    def _known(self, scope: Scope) -> bool:
+        hosts = [value for name, value in scope["headers"] if name == b"host"]
+        if len(hosts) != 1:
+            return False
+        name = _without_port(hosts[0].decode("latin-1").lower())
+        if name in self._names or name.endswith(self._endings or ("\n",)):
+            return True
+        here = scope.get("server")
+        return here is not None and name == here[0]
+
+
+def _without_port(host: str) -> str:
+    """`a:80` is a, `[::1]:80` is ::1."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0]
+
+
+class TooLarge(HTTPException):
+    """The body of a request went past the limit, announced or while it was read."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(413, f"the body is larger than {limit} bytes")
+
+
+class BoundedRequests:
+    """ASGI middleware: refuses large bodies and ends requests that take too long.
+
+    Streams (/events, /export) end when their client does and have no time limit.
+    """
+
+    STREAMS = ("/events", "/export/")
+
+    def __init__(self, app: ASGIApp, limits: Limits) -> None:
+        self._app = app
+        self._limits = limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = False
+
+        async def tracked(message: Message) -> None:
+            nonlocal started
+            started = started or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            async with asyncio.timeout(self._seconds(scope)):
+                await self._app(scope, self._counted(scope, receive), tracked)
+        except (TooLarge, TimeoutError) as error:
+            if started:
+                raise
+            await self._refuse(error, scope, receive, send)
+
+    def _seconds(self, scope: Scope) -> float | None:
+        path = str(scope["path"])
+        if path.startswith(self.STREAMS):
+            return None
+        # A report puts every question to every cell and draws each figure.
+        return self._limits.report_seconds if path.endswith("/report") else self._limits.seconds
+
+    def _counted(self, scope: Scope, receive: Receive) -> Receive:
+        announced = dict(scope["headers"]).get(b"content-length", b"0")
+        if announced.isdigit() and int(announced) > self._limits.body_bytes:
+            raise TooLarge(self._limits.body_bytes)
+        seen = 0
+
+        async def counted() -> Message:
+            nonlocal seen
+            message = await receive()
+            seen += len(message.get("body", b""))
+            if seen > self._limits.body_bytes:
+                raise TooLarge(self._limits.body_bytes)
+            return message
+
+        return counted
+
+    async def _refuse(self, error: Exception, scope: Scope, receive: Receive, send: Send) -> None:
+        if isinstance(error, TooLarge):
+            told = ApiError(413, error.detail)
+        else:
+            told = ApiError(504, f"the answer took longer than {self._seconds(scope):g} seconds")
+        await document(Request(scope), told)(scope, receive, send)
+
+
+_ONLY_HEAD = "groktime.only_head"
+
+
+def only_head(request: Request) -> bool:
+    """Whether the body will be kept back, so that a stream need not begin."""
+    return bool(request.scope.get(_ONLY_HEAD, False))
+
+
+async def no_stream() -> AsyncIterator[bytes]:
+    """A stream that ends at once."""
+    chunks: tuple[bytes, ...] = ()
+    for chunk in chunks:
+        yield chunk
+
+
+class HeadLikeGet:
+    """ASGI middleware: asks the routes for GET and keeps the body back."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self._app(scope, receive, send)
+            return
+
+        async def without_body(message: Message) -> None:
+            if message["type"] == "http.response.body":
+                if message.get("more_body", False):
+                    return
+                message = {"type": "http.response.body", "body": b""}
+            await send(message)
+
+        # A scope of its own: the server still has to know that no body follows.
+        asked = {**scope, "method": "GET", _ONLY_HEAD: True}
+        try:
+            await self._app(asked, receive, without_body)
+        finally:
+            if "route" in asked:  # for whoever is outside and notes which it was
+                scope["route"] = asked["route"]

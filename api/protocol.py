@@ -1,0 +1,72 @@
+"""HTTP/1.1 as the server reads it: httptools, with bounds on how a request arrives."""
+
+from __future__ import annotations
+
+import asyncio
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+ARRIVAL_SECONDS = 10.0  # a whole request, head and body, arrives within this time
+HEAD_BYTES = 32 * 1024
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """HTTP/1.1 that closes connections whose request does not arrive, or has a huge head."""
+
+    arrival_seconds = ARRIVAL_SECONDS
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._in_head = False
+        self._head_bytes = 0
+        self._arrival: asyncio.TimerHandle | None = None
+        self._await_arrival()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._arrived()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > HEAD_BYTES:
+                self._refuse(b"431 Request Header Fields Too Large")
+
+    def on_message_begin(self) -> None:
+        self._in_head, self._head_bytes = True, 0
+        self._await_arrival()
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        if len(self.url) + sum(len(n) + len(v) for n, v in self.headers) > HEAD_BYTES:
+            # The parser answers an error in a callback with 400.
+            raise ValueError("the head is too large")
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._arrived()
+        super().on_message_complete()
+
+    def _await_arrival(self) -> None:
+        if self._arrival is None:
+            self._arrival = self.loop.call_later(
+                self.arrival_seconds, self._refuse, b"408 Request Timeout"
+            )
+
+    def _arrived(self) -> None:
+        if self._arrival is not None:
+            self._arrival.cancel()
+            self._arrival = None
+
+    def _refuse(self, status: bytes) -> None:
+        """Say why, unless an answer is being sent, and close."""
+        self._arrived()
+        if self.transport.is_closing():
+            return
+        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+            self.transport.write(
+                b"HTTP/1.1 " + status + b"\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+            )
+        self.transport.close()

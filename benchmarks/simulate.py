@@ -1,0 +1,323 @@
+"""How long a suite takes on 4 to 1,000 GPUs, by the real planner and simulated workers.
+
+    python -m benchmarks.simulate [--suite central] [--gpus 4 64 1000] [--quick] [--json]
+
+Nothing is trained: the planner cuts the suite's runs into bundles as it does for a sweep, and
+workers of a simulated clock take as long as the cost model's inputs below say, with epochs that
+differ from the expected ones at random. `rounds` is what a sweep does: one Tuner after the other,
+each waiting for its last bundle and sized by the workers that are there when it starts. `fed` is
+one Tuner that hands the next bundle to whoever is free and plans anew when workers come or go.
+
+The bound is the larger of all work in full stacks divided among the workers, and the longest run
+alone. Scaled clusters start with one GPU and add some every minute; preempted ones lose each GPU
+once in two hours on average, and with it the work since the last checkpoint.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import json
+import math
+import sys
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from groktime.service.spec import RunSpec
+from groktime.service.suites import load_suite
+from groktime.service.sweep.cluster import BUNDLES_PER_GPU
+from groktime.service.sweep.cost import CostModel, Finished, expected_epochs, flops_per_epoch
+from groktime.service.sweep.plan import Bundle, Pending, bundles_per_tuner, plan
+from groktime.workers.devices import model_bytes
+from groktime.workers.engines import stack_shape
+
+# The cost model's inputs. Launches are those counted on CUDA fake tensors; nobody has measured a
+# GPU, so the rest are round figures for one with 40 GB.
+LAUNCHES_PER_STEP, LAUNCHES_TO_MEASURE, LAUNCH_SECONDS = 392, 1461, 4e-6
+FLOPS = 4e12  # that small matrix products reach on a GPU which bundles share
+MEMORY_BYTES, MEMORY_SHARE = 40e9, 0.6
+SPREAD = 0.4  # standard deviation of log epochs around the expected
+TRIAL_SECONDS = 0.25  # starting a trial on an actor that is there
+TUNER_SECONDS = 5.0  # starting a Tuner and its actors
+CHECKPOINT_SECONDS, GPU_HOURS_TO_PREEMPTION, REPLACED_SECONDS = 60.0, 2.0, 180.0
+SCALED_PER_MINUTE = 16  # GPUs
+REPLAN_CHANGE = 0.25  # of the workers, before the rest is planned anew
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A cluster's size and whether it grows or loses GPUs."""
+
+    gpus: int
+    scaled: bool = False
+    preempted: bool = False
+
+    def __str__(self) -> str:
+        words = [name for name in ("scaled", "preempted") if getattr(self, name)]
+        return ", ".join([f"{self.gpus:,} GPUs", *words])
+
+
+@dataclass
+class Outcome:
+    """What one way of feeding the workers makes of a scenario."""
+
+    scenario: str
+    way: str
+    hours: float
+    bound_hours: float
+    busy: float
+    bundles: int
+    tuners: int
+    planned: int
+    preemptions: int
+
+    @property
+    def ratio(self) -> float:
+        return self.hours / self.bound_hours
+
+
+class Work:
+    """The runs of a suite, with the epochs that they will really take."""
+
+    def __init__(self, specs: Sequence[RunSpec], seed: int) -> None:
+        noise = np.random.default_rng(seed).normal(0.0, SPREAD, len(specs))
+        self.runs = [Pending(number, spec) for number, spec in enumerate(specs)]
+        self.epochs = [
+            min(float(spec.stop.max_epochs), expected_epochs(spec) * math.exp(factor))
+            for spec, factor in zip(specs, noise, strict=True)
+        ]
+        self.shapes = [stack_shape(spec) for spec in specs]
+
+    def stack_limit(self, spec: RunSpec) -> int:
+        share = MEMORY_BYTES * MEMORY_SHARE / BUNDLES_PER_GPU
+        return int(share // model_bytes(spec, "cuda"))
+
+    def seconds(self, runs: Iterable[Pending]) -> float:
+        """A stack's time: models that have ended leave it, launches remain until the last one."""
+        members = sorted(runs, key=lambda run: self.epochs[run.id])
+        spec = members[0].spec
+        launches = LAUNCHES_PER_STEP * spec.steps_per_epoch + LAUNCHES_TO_MEASURE
+        each = flops_per_epoch(spec) / (FLOPS / BUNDLES_PER_GPU)
+        total = before = 0.0
+        for left, run in enumerate(members):
+            epochs = self.epochs[run.id]
+            total += (epochs - before) * (launches * LAUNCH_SECONDS + (len(members) - left) * each)
+            before = epochs
+        return total
+
+    def bundle_seconds(self, bundle: Bundle) -> float:
+        return TRIAL_SECONDS + sum(self.seconds(stack.runs) for stack in bundle.stacks)
+
+    def least(self) -> tuple[float, float]:
+        """All work in full stacks, in seconds of a worker, and the longest run alone."""
+        by_shape: dict[object, list[Pending]] = {}
+        for run in self.runs:
+            by_shape.setdefault(self.shapes[run.id], []).append(run)
+        total = 0.0
+        for group in by_shape.values():
+            group.sort(key=lambda run: -self.epochs[run.id])
+            most = max(1, self.stack_limit(group[0].spec))
+            total += sum(
+                self.seconds(group[start : start + most]) for start in range(0, len(group), most)
+            )
+        return total, max(self.seconds([run]) for run in self.runs)
+
+
+@dataclass
+class Cluster:
+    """Workers of a simulated clock: when each appears, and when its GPU is taken away."""
+
+    scenario: Scenario
+    seed: int
+    preemptions: int = 0
+    _random: np.random.Generator = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._random = np.random.default_rng(self.seed)
+
+    def workers(self, now: float) -> int:
+        """How many there are."""
+        gpus = self.scenario.gpus
+        if self.scenario.scaled:
+            gpus = min(gpus, 1 + SCALED_PER_MINUTE * int(now // 60))
+        return gpus * BUNDLES_PER_GPU
+
+    def starts(self) -> list[float]:
+        """When every worker appears."""
+        per_minute = SCALED_PER_MINUTE * BUNDLES_PER_GPU
+        first = self.workers(0.0)
+        all_of_them = self.scenario.gpus * BUNDLES_PER_GPU
+        later = [60.0 * (1 + n // per_minute) for n in range(all_of_them - first)]
+        return [0.0] * first + later
+
+    def capacity_until(self, now: float) -> float:
+        """Seconds of all workers together until now."""
+        return sum(max(0.0, now - start) for start in self.starts())
+
+    def preempted_after(self, seconds: float) -> float | None:
+        """When within these seconds of work the GPU is taken away, if it is."""
+        if not self.scenario.preempted:
+            return None
+        after = float(self._random.exponential(GPU_HOURS_TO_PREEMPTION * 3600))
+        return after if after < seconds else None
+
+
+class Simulation:
+    """One way of feeding the workers of one cluster."""
+
+    def __init__(self, work: Work, scenario: Scenario, way: str, seed: int) -> None:
+        self.work, self.way = work, way
+        self.cluster = Cluster(scenario, seed)
+        self.cost = CostModel(FLOPS / BUNDLES_PER_GPU)
+        self.pending = {run.id: run for run in work.runs}
+        self.busy = 0.0
+        self.bundles = self.tuners = self.planned = 0
+        # When each worker is free next; a worker is nothing more than that.
+        self.free = self.cluster.starts()
+        heapq.heapify(self.free)
+        self.learnt: list[Finished] = []
+
+    def plan(self, workers: int) -> deque[Bundle]:
+        self.planned += 1
+        self.cost.learn(self.learnt)
+        self.learnt.clear()
+        return deque(
+            plan(
+                list(self.pending.values()),
+                self.cost,
+                workers=workers,
+                stack_limit=self.work.stack_limit,
+                on_gpu=True,
+            )
+        )
+
+    def run(self) -> float:
+        """Simulated seconds to the end."""
+        if self.way == "fed":
+            self.tuners = 1
+            return self.feed(None, 0.0)
+        now = 0.0
+        while self.pending:
+            self.tuners += 1
+            counted = self.cluster.workers(now)
+            bundles = self.plan(counted)
+            now = self.feed(deque(list(bundles)[: bundles_per_tuner(counted)]), now + TUNER_SECONDS)
+            # Nobody begins before the last one has ended.
+            self.free = [max(now, free) for free in self.free]
+            heapq.heapify(self.free)
+        return now
+
+    def feed(self, queue: deque[Bundle] | None, now: float) -> float:
+        """Give bundles to free workers until none is left; when the last one ends."""
+        fixed = queue is not None
+        counted = self.cluster.workers(now)
+        if queue is None:
+            queue = self.plan(counted)
+        again: list[tuple[float, float]] = []  # when preempted work may go on, and how much is left
+        end = now
+        while queue or again:
+            free = max(now, heapq.heappop(self.free))
+            there = self.cluster.workers(free)
+            if not fixed and queue and abs(there - counted) > REPLAN_CHANGE * counted:
+                counted = there
+                queue = self.plan(counted)
+            if again and (not queue or again[0][0] <= free):
+                since, seconds = heapq.heappop(again)
+                free = max(free, since)
+            else:
+                bundle = queue.popleft()
+                seconds = self.work.bundle_seconds(bundle)
+                self.bundles += 1
+                for stack in bundle.stacks:
+                    took = self.work.seconds(stack.runs) / len(stack.runs)
+                    for run in stack.runs:
+                        del self.pending[run.id]
+                        epochs = int(self.work.epochs[run.id])
+                        shape = self.work.shapes[run.id]
+                        self.learnt.append(Finished(run.spec, shape, epochs, took))
+            lost = self.cluster.preempted_after(seconds)
+            if lost is not None:
+                self.cluster.preemptions += 1
+                kept = max(0.0, lost - CHECKPOINT_SECONDS)
+                self.busy += kept
+                heapq.heappush(again, (free + lost, seconds - kept))
+                heapq.heappush(self.free, free + lost + REPLACED_SECONDS)
+                continue
+            self.busy += seconds
+            end = max(end, free + seconds)
+            heapq.heappush(self.free, free + seconds)
+        return end
+
+
+def bound(work_seconds: float, longest: float, cluster: Cluster) -> float:
+    """No way of feeding is quicker than this."""
+    low, high = 0.0, work_seconds + 1e6
+    for _ in range(80):
+        middle = (low + high) / 2
+        if cluster.capacity_until(middle) < work_seconds:
+            low = middle
+        else:
+            high = middle
+    return max(high, longest)
+
+
+def measure(work: Work, scenario: Scenario, way: str, seed: int) -> Outcome:
+    simulation = Simulation(work, scenario, way, seed)
+    seconds = simulation.run()
+    least, longest = work.least()
+    return Outcome(
+        scenario=str(scenario),
+        way=way,
+        hours=seconds / 3600,
+        bound_hours=bound(least, longest, simulation.cluster) / 3600,
+        busy=simulation.busy / simulation.cluster.capacity_until(seconds),
+        bundles=simulation.bundles,
+        tuners=simulation.tuners,
+        planned=simulation.planned,
+        preemptions=simulation.cluster.preemptions,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--suite", default="central")
+    parser.add_argument("--gpus", type=int, nargs="+", default=[4, 64, 1000])
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--quick", action="store_true", help="every tenth run only")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    specs = load_suite(options.suite).runs()[:: 10 if options.quick else 1]
+    work = Work(specs, options.seed)
+    scenarios = [Scenario(gpus) for gpus in options.gpus]
+    largest = max(options.gpus)
+    scenarios += [Scenario(largest, scaled=True), Scenario(largest, preempted=True)]
+    outcomes = [
+        measure(work, scenario, way, options.seed)
+        for scenario in scenarios
+        for way in ("rounds", "fed")
+    ]
+    if options.json:
+        sys.stdout.write(json.dumps([asdict(o) | {"ratio": o.ratio} for o in outcomes]) + "\n")
+        return
+    least, longest = work.least()
+    print(
+        f"{options.suite}: {len(specs):,} runs, {least / 3600:,.1f} worker-hours in full stacks, "
+        f"longest run {longest / 3600:.2f} h; {BUNDLES_PER_GPU} workers a GPU, "
+        f"{FLOPS:.0e} FLOP/s, {LAUNCH_SECONDS * 1e6:g} µs a launch"
+    )
+    names = ("cluster", "way", "hours", "bound", "ratio", "busy", "bundles", "Tuners", "plans")
+    print("{:26}{:8}{:>8}{:>8}{:>7}{:>7}{:>9}{:>8}{:>7}{:>7}".format(*names, "taken"))
+    row = "{:26}{:8}{:8.2f}{:8.2f}{:7.2f}{:7.0%}{:9,}{:8,}{:7,}{:7,}"
+    for o in outcomes:
+        figures = (o.hours, o.bound_hours, o.ratio, o.busy, o.bundles, o.tuners, o.planned)
+        print(row.format(o.scenario, o.way, *figures, o.preemptions))
+
+
+if __name__ == "__main__":
+    main()

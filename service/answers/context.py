@@ -1,0 +1,213 @@
+"""What every answer about a cell begins with: the cell, and how the answer came about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+import pandas as pd
+from pydantic import Field
+from sqlalchemy import Connection
+
+from groktime.service.analysis import ANALYSIS_VERSION
+from groktime.service.analysis.crossing import Crossing, crossing
+from groktime.service.analysis.inputs import ANY_DELAY, FirstPassages, GrokRuns, MinimumDelay
+from groktime.service.analysis.onset import Onset, onset
+from groktime.service.answers.cell import Cell, cells, first_passages, grok_runs
+from groktime.service.answers.choice import baseline_cells, choose
+from groktime.service.answers.question import (
+    CHOSEN,
+    NOTHING,
+    Choice,
+    Clock,
+    Convention,
+    Labels,
+    Method,
+    Question,
+    Setting,
+    Thresholds,
+)
+from groktime.service.answers.records import Kept, SuiteRecord, asked_runs, put
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByKind:
+    """One count for the random-label runs and one for the runs on the structured task."""
+
+    speed: int
+    grok: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """How the answer came about; with the runs of this revision it gives the same answer."""
+
+    analysis_version: int
+    suite_hash: Annotated[str, Field(description="sha256 of the suite's canonical JSON")]
+    frozen: Annotated[bool, Field(description="the suite can no longer change")]
+    thresholds: Thresholds
+    max_width: Annotated[int | None, Field(description="widths above it are left out")]
+    labels: Annotated[Labels, Field(description="labels of the speed runs")]
+    runs: ByKind
+    inherited: Annotated[ByKind, Field(description="runs among these of a donor suite")]
+    engines: Annotated[tuple[str, ...], Field(description="engines that trained the runs")]
+    devices: tuple[str, ...]
+    min_delay: Annotated[MinimumDelay, Field(description="from which a run counts as delayed")] = (
+        ANY_DELAY
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """The head of every answer about one cell."""
+
+    suite: str
+    revision: Annotated[int, Field(description="raised whenever a run of the suite closes")]
+    prime: int
+    setting: Annotated[Setting, Field(description="the cell's values of the suite's swept axes")]
+    method: Method
+    clock: Annotated[Clock, Field(description="training clock; validation is always eval")]
+    provenance: Provenance
+    chosen: Annotated[Choice | None, CHOSEN] = None
+
+
+def provenance(suite: SuiteRecord, cell: Cell, convention: Convention) -> Provenance:
+    """How an answer about the cell came about."""
+    both = pd.concat([cell.speed, cell.grok])
+    return Provenance(
+        analysis_version=ANALYSIS_VERSION,
+        suite_hash=suite.hash,
+        frozen=suite.frozen,
+        thresholds=convention.thresholds,
+        max_width=convention.max_width,
+        labels=cell.labels,
+        runs=ByKind(speed=len(cell.speed), grok=len(cell.grok)),
+        inherited=ByKind(
+            speed=int(cell.speed["inherited"].sum()), grok=int(cell.grok["inherited"].sum())
+        ),
+        engines=tuple(sorted({str(e) for e in both["engine"].dropna()})),
+        devices=tuple(sorted({str(d) for d in both["device"].dropna()})),
+        min_delay=convention.min_delay,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class CellResults:
+    """A cell by one convention, with what its answers have in common: each computed once."""
+
+    cell: Cell
+    convention: Convention
+
+    @cached_property
+    def mem(self) -> FirstPassages:
+        """First passages of the random-label runs."""
+        return first_passages(self.cell, self.convention)
+
+    @cached_property
+    def grok(self) -> GrokRuns:
+        """Passages of the runs on the structured task."""
+        return grok_runs(self.cell, self.convention)
+
+    @cached_property
+    def crossing(self) -> Crossing:
+        """P_cross with its bootstrap, which takes longest of all."""
+        asked = self.convention
+        return crossing(
+            self.mem,
+            self.grok.generalisation(),
+            method=asked.method,
+            units=asked.units,
+            level=asked.level,
+            width_step=2 * int(self.cell.grok["heads"].max() if len(self.cell.grok) else 1),
+        )
+
+    @cached_property
+    def onset(self) -> Onset:
+        """P_onset with its interval."""
+        return onset(self.grok, method=self.convention.method, level=self.convention.level)
+
+
+MOST_KEPT = 64  # cells, each some hundred rows
+_kept = Kept(MOST_KEPT)
+
+
+@dataclass(frozen=True, eq=False)
+class CellContext:
+    """A question that found its cell."""
+
+    suite: SuiteRecord
+    results: CellResults
+    choice: Choice = NOTHING
+
+    @property
+    def cell(self) -> Cell:
+        return self.results.cell
+
+    @property
+    def convention(self) -> Convention:
+        return self.results.convention
+
+    def head(self) -> dict[str, Any]:
+        """The fields every answer about a cell begins with."""
+        return {
+            "suite": self.suite.name,
+            "revision": self.suite.revision,
+            "prime": self.cell.prime,
+            "setting": self.cell.setting,
+            "method": self.convention.method,
+            "clock": self.convention.clock,
+            "provenance": provenance(self.suite, self.cell, self.convention),
+            "chosen": self.choice or None,
+        }
+
+
+def cell_context(connection: Connection, question: Question) -> CellContext:
+    """Read the prime's runs and find the cell; says what there is when it is not found.
+
+    Questions about one cell of one revision share what was read and computed.
+    """
+    question = choose(connection, question)
+    suite, convention = put(connection, question)
+    filters = tuple(sorted((name, repr(value)) for name, value in question.filters.items()))
+    where = (str(connection.engine.url), suite.id, question.prime, filters, convention)
+    stamp = (suite.hash, suite.revision)
+    kept = _kept.get(where, stamp)
+    if not isinstance(kept, tuple):
+        runs = asked_runs(connection, suite, convention, question.prime)
+        found = list(cells(runs, question.filters, convention.labels))
+        (cell, *_), chosen = baseline_cells(found)
+        kept = CellResults(cell, convention), chosen
+        _kept.put(where, stamp, kept)
+    results, chosen = kept
+    return CellContext(suite, results, question.choice | chosen)
+
+
+# What a start is for: one cell, one setting over all primes, a whole suite, or capacity runs.
+StartOf = Literal["cell", "law", "suite", "capacity"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartAnswer:
+    """Where to begin: what answers a question that names no more than this one did."""
+
+    suite: str
+    prime: Annotated[int | None, Field(description="null: all primes are meant")]
+    setting: Annotated[Setting, Field(description="the baseline; empty where all are meant")]
+    chosen: Annotated[Choice | None, CHOSEN] = None
+
+
+def start(connection: Connection, question: Question, of: StartOf) -> StartAnswer:
+    """Suite, prime and setting that the question would be answered from."""
+    question = choose(connection, question, "suite" if of == "law" else of)
+    suite, convention = put(connection, question)
+    setting: Setting = {}
+    choice = question.choice
+    if of in ("cell", "law"):
+        runs = asked_runs(connection, suite, convention, question.prime)
+        found = list(cells(runs, question.filters, convention.labels))
+        kept, chosen = baseline_cells(found, one_per_prime=of == "law")
+        setting, choice = kept[0].setting, choice | chosen
+    return StartAnswer(
+        suite=suite.name, prime=question.prime, setting=setting, chosen=choice or None
+    )

@@ -1,0 +1,207 @@
+"""What is read from the database: the suite asked, and its runs with their first passages.
+
+All statements of one question run in one transaction that sees one moment of the database, so
+that an answer and the revision it carries belong together.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from sqlalchemy import Connection, Engine, text
+
+from groktime.db.queries.frames import Passage, runs_frame
+from groktime.service.answers.question import (
+    Clock,
+    Convention,
+    NotEnough,
+    Question,
+    QuestionError,
+    Thresholds,
+    Unknown,
+    convention,
+)
+from groktime.service.errors import SuiteError
+
+SUITES = """
+SELECT s.id, s.name, s.spec, s.hash, s.revision, s.frozen_at IS NOT NULL AS frozen, s.recorded,
+       EXISTS (SELECT FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
+               WHERE sr.suite_id = s.id AND r.state = 'running') AS running,
+       EXISTS (SELECT FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
+               WHERE sr.suite_id = s.id
+                 AND r.state IN ('pending', 'running', 'stale')) AS open
+FROM suites s
+"""
+
+PRIMES = """
+SELECT DISTINCT r.prime FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
+WHERE r.kind <> 'capacity' AND (CAST(:suite_id AS integer) IS NULL OR sr.suite_id = :suite_id)
+ORDER BY r.prime
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteRecord:
+    """A suite as the database has it.
+
+    `running`: a worker trains one of its runs now; `open`: some of its runs are not closed;
+    `recorded`: of a suite loaded from a dump, how that was made.
+    """
+
+    id: int
+    name: str
+    spec: Mapping[str, Any]
+    hash: str
+    revision: int
+    frozen: bool
+    recorded: Mapping[str, Any] | None
+    running: bool
+    open: bool
+
+    @property
+    def damage(self) -> str | None:
+        """What makes the stored suite unreadable, such as a dump that was written by hand."""
+        if not isinstance(self.spec, Mapping):
+            return f"its spec is a {type(self.spec).__name__}, not an object"
+        if not isinstance(self.recorded, Mapping | None):
+            return f"`recorded` is a {type(self.recorded).__name__}, not an object"
+        return None
+
+    @property
+    def analysis(self) -> Mapping[str, Any]:
+        """How the suite means to be analysed; empty where its file does not say."""
+        written = self.spec.get("analysis")
+        return written if isinstance(written, Mapping) else {}
+
+
+@contextmanager
+def reading(engine: Engine) -> Iterator[Connection]:
+    """A connection whose statements all see the same moment of the database."""
+    with engine.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
+        yield connection
+
+
+def suite_names(connection: Connection) -> list[str]:
+    return list(connection.scalars(text("SELECT name FROM suites ORDER BY name")))
+
+
+def primes_of(connection: Connection, suite_id: int | None = None) -> list[int]:
+    """Primes that have runs, in one suite or in all."""
+    return list(connection.scalars(text(PRIMES), {"suite_id": suite_id}))
+
+
+def read_suite(connection: Connection, name: str) -> SuiteRecord:
+    """The suite of this name; refuses others with the names there are."""
+    row = connection.execute(text(SUITES + "WHERE s.name = :name"), {"name": name}).mappings()
+    found = row.one_or_none()
+    if found is None:
+        there = suite_names(connection)
+        raise Unknown("suite", name, there, f"{name!r} is not in the database")
+    record = SuiteRecord(**found)
+    if (damage := record.damage) is not None:
+        raise SuiteError(f"suite {name} is damaged: {damage}")
+    return record
+
+
+def read_suites(connection: Connection) -> list[SuiteRecord]:
+    """All suites, by name; damaged ones, too."""
+    rows = connection.execute(text(SUITES + "ORDER BY s.name")).mappings()
+    return [SuiteRecord(**row) for row in rows]
+
+
+def read_runs(
+    connection: Connection,
+    suite: SuiteRecord,
+    *,
+    clock: Clock = "online",
+    thresholds: Thresholds | None = None,
+    prime: int | None = None,
+) -> pd.DataFrame:
+    """The suite's speed and grok runs (inherited ones too), one row each: its spec's columns,
+    state, last epoch, and first passages t_mem, t_gen, e_train, e_val in epochs (NaN: none)."""
+    asked = thresholds or Thresholds()
+    filters = {} if prime is None else {"prime": prime}
+    speed = {"t_mem": Passage(clock, asked.t_mem)}
+    grok = {
+        "e_train": Passage(clock, asked.e_train),
+        "e_val": Passage("val", asked.e_val),
+        "t_gen": Passage("val", asked.t_gen),
+    }
+    return pd.concat(
+        [
+            runs_frame(connection, suite.id, "speed", speed, filters),
+            runs_frame(connection, suite.id, "grok", grok, filters),
+        ],
+        ignore_index=True,
+    )
+
+
+def read_capacity(connection: Connection, suite: SuiteRecord) -> pd.DataFrame:
+    """The suite's capacity runs, one row each."""
+    return runs_frame(connection, suite.id, "capacity")
+
+
+def put(connection: Connection, question: Question) -> tuple[SuiteRecord, Convention]:
+    """Read the suite that is named and settle the conventions."""
+    assert question.suite is not None, "choose() names the suite"
+    suite = read_suite(connection, question.suite)
+    return suite, convention(suite.analysis, question)
+
+
+def asked_runs(
+    connection: Connection, suite: SuiteRecord, convention: Convention, prime: int | None
+) -> pd.DataFrame:
+    """The suite's runs up to the widest model asked for, of all primes or of one.
+
+    Where none is left, the refusal names what left it out.
+    """
+    runs = read_runs(
+        connection,
+        suite,
+        clock=convention.clock,
+        thresholds=convention.thresholds,
+        prime=prime,
+    )
+    if not len(runs):
+        if prime is None:
+            raise NotEnough("suite", suite.name, "a suite with runs", f"{suite.name} has no runs")
+        there = primes_of(connection, suite.id)
+        raise Unknown("prime", prime, there, f"{prime} is not in {suite.name}")
+    widest = convention.max_width
+    if widest is None:
+        return runs
+    least = int(runs["width"].min())
+    if widest < least:
+        why = f"{widest} leaves no width; the smallest is {least}"
+        raise QuestionError("max_width", widest, f"{least} or more", why)
+    return runs[runs["width"] <= widest]
+
+
+class Kept:
+    """An LRU that threads share; a value is good as long as its stamp is the same."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._values: OrderedDict[Hashable, tuple[Hashable, object]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, stamp: Hashable) -> object | None:
+        with self._lock:
+            found = self._values.get(key)
+            if found is None or found[0] != stamp:
+                return None
+            self._values.move_to_end(key)
+            return found[1]
+
+    def put(self, key: Hashable, stamp: Hashable, value: object) -> None:
+        with self._lock:
+            self._values[key] = (stamp, value)
+            self._values.move_to_end(key)
+            if len(self._values) > self._most:
+                self._values.popitem(last=False)

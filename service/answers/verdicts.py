@@ -1,0 +1,441 @@
+"""The tests in plain language: what each asks, what it found, and what the paper printed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypedDict
+
+from groktime.service.analysis.calibration import (
+    ClusteredLine,
+    Concordance,
+    Equivalence,
+    Line,
+    RobustSlope,
+    SignedRank,
+)
+from groktime.service.analysis.hypotheses import FirstFourSeeds, SeedsApart
+from groktime.service.analysis.published import PublishedTest
+from groktime.service.analysis.rank import Kendall, Spearman
+from groktime.service.analysis.robustness import AxisTrend
+from groktime.service.analysis.sufficiency import Model, NestedTest, Slope
+from groktime.service.answers.cell import finite
+from groktime.service.answers.cell_tests import CellTests, Pooled, pooled_tests
+from groktime.service.answers.reference import Reference
+from groktime.service.words import (
+    ALPHA,
+    EN_DASH,
+    HINT,
+    LARGE_F,
+    axis_name,
+    count,
+    dex,
+    human,
+    p_value,
+    plain,
+    real,
+    scientific,
+)
+
+Tone = Literal["plain", "good", "warn", "bad"]
+Verdict = tuple[str, Tone]
+
+
+class Row(TypedDict):
+    """One test: the question it asks, its numbers, what they say, and what the paper printed."""
+
+    group: str
+    name: str
+    value: str
+    p: str
+    n: int
+    verdict: str
+    tone: Tone
+    note: str
+    paper: str
+
+
+GROUPS = {
+    "rank": "Does a larger crossing mean a larger onset?",
+    "concordance": "Do the two agree in value?",
+    "calibration": "Is the line y = x?",
+    "residuals": "Is there a constant offset?",
+    "equivalence": "Is the slope close to 1?",
+    "sufficiency": "Does the crossing carry the information?",
+    "robustness": "Does the residual depend on a setting?",
+}
+NAMES = {
+    "spearman": "Spearman ρ",
+    "kendall": "Kendall τ",
+    "ccc": "Lin's concordance",
+    "slope": "OLS slope",
+    "slope, clustered": "OLS slope, clustered errors",
+    "slope, theil sen": "Theil–Sen slope",
+    "slope, deming": "Deming slope",
+    "intercept": "OLS intercept",
+    "F": "joint F (slope 1, intercept 0)",
+    "wilcoxon": "Wilcoxon signed rank",
+    "median": "median residual",
+    "median, first four seeds": "median residual, first four seeds",
+    "tost": "equivalence of the slope",
+    "slope on last batch": "slope on last batch",
+}
+CROSSING, BATCH = "the crossing", "the size of the last batch"
+# What the larger of two models adds, and beyond what, by their names.
+ADDED = {
+    ("M1", "M0"): (CROSSING, "a constant"),
+    ("M3", "M2"): (CROSSING, "the prime and the settings together"),
+    ("MP+", "MP"): (CROSSING, "the prime alone"),
+    ("MK+", "MK"): (CROSSING, "the dataset's complexity alone"),
+    ("MB+", "MB"): (CROSSING, "the prime and the size of the last batch"),
+    ("MB", "MP"): (BATCH, "the prime alone"),
+    ("M3", "M1"): ("the settings", CROSSING),
+    ("MB+", "M1"): ("prime and last batch", CROSSING),
+}
+PREDICTORS = {
+    "M1": "the crossing alone",
+    "MP": "the prime alone (log p)",
+    "MK": "the dataset's complexity alone (log K_mem)",
+    "MB": "the prime and the size of the last batch",
+    "M2": "the prime and the settings together",
+    "M0": "a constant",
+}
+# Our name of a statistic -> the paper's row.
+PUBLISHED = {
+    "spearman": "spearman",
+    "kendall": "kendall",
+    "ccc": "ccc",
+    "slope": "ols_slope",
+    "intercept": "ols_intercept",
+    "F": "joint_f",
+    "wilcoxon": "wilcoxon",
+    "median": "wilcoxon",
+}
+PUBLISHED_MODELS = {("M1", "M0"): "m1_vs_m0", ("M3", "M2"): "m3_vs_m2", ("M3", "M1"): "m3_vs_m1"}
+# The published M2 held no prime, and a column that was the same in every cell.
+OTHER_M2 = (("M3", "M2"), ("M3", "M1"))
+
+
+def table(found: CellTests, reference: Reference | None) -> list[Row]:
+    """Every test with its verdict, question by question."""
+    printed: Mapping[str, PublishedTest] = {} if reference is None else reference.tests
+    rows = [row(pooled, printed) for pooled in pooled_tests(found.tests)]
+    order = list(GROUPS.values())
+    return sorted(
+        rows + left_out(found) + seeds_apart(found.tests.apart),
+        key=lambda r: order.index(r["group"]),
+    )
+
+
+class Claim(TypedDict):
+    """One of the three parts of the claim: its number here, and whether it holds."""
+
+    claim: str
+    number: str
+    verdict: str
+    tone: Tone
+    detail: str
+
+
+def claims(found: CellTests) -> list[Claim]:
+    """Order, value and information: what the paper claims of the crossing, put to these cells."""
+    return [_order_claim(found), _value_claim(found), _information_claim(found)]
+
+
+NOT_TESTABLE: tuple[str, Tone] = ("not testable", "plain")
+
+
+def _order_claim(found: CellTests) -> Claim:
+    rank = found.tests.spearman
+    verdict, tone, number, detail = *NOT_TESTABLE, EN_DASH, "too few cells"
+    if rank is not None:
+        number = (
+            f"ρ = {real(finite(rank.rho), finite(rank.interval.low), finite(rank.interval.high))}"
+        )
+        detail = f"{count(rank.n, 'cell')}, permutation p = {p_value(rank.p_permutation)}"
+        if rank.p_permutation < ALPHA:
+            verdict, tone = ("holds", "good") if rank.rho > 0 else ("reversed", "bad")
+        elif rank.floor < ALPHA:
+            verdict, tone = "not significant", "warn"
+    return {
+        "claim": "A larger crossing means a larger onset",
+        "number": number,
+        "verdict": verdict,
+        "tone": tone,
+        "detail": detail,
+    }
+
+
+def _value_claim(found: CellTests) -> Claim:
+    test = found.tests.wilcoxon
+    verdict, tone, number, detail = *NOT_TESTABLE, EN_DASH, "no cell has both points"
+    if test is not None:
+        middle, low, high = test.median_residual, test.interval.low, test.interval.high
+        number = f"{10**middle:.2f} × the crossing"
+        detail = f"median residual {dex(middle)}, {count(test.n, 'cell')}"
+        if low is not None and high is not None:
+            number = f"{10**middle:.2f} [{10**low:.2f}, {10**high:.2f}] × the crossing"
+            if low <= 0 <= high:
+                verdict, tone = "holds", "good"
+            else:
+                verdict, tone = (
+                    ("starts earlier", "warn") if middle < 0 else ("starts later", "warn")
+                )
+    return {
+        "claim": "Grokking starts at the crossing",
+        "number": number,
+        "verdict": verdict,
+        "tone": tone,
+        "detail": detail,
+    }
+
+
+def _information_claim(found: CellTests) -> Claim:
+    test = found.nested("MP+", "MP")
+    verdict, tone, number, detail = *NOT_TESTABLE, EN_DASH, "only the robust method tests it"
+    if test is not None and not test.testable:
+        detail = test.reason
+    elif test is not None and test.f is not None and test.p is not None:
+        number = f"F = {plain(test.f)}, p = {p_value(test.p)}"
+        models = compared_models(found)
+        errors = [m.loo_rmse for m in (models["M1"], models["MP"]) if m.loo_rmse is not None]
+        detail = "crossing with log p against log p alone"
+        if len(errors) == 2:
+            detail = f"leave-one-out error {errors[0]:.3g} dex, by log p alone {errors[1]:.3g}"
+        if test.p >= ALPHA:
+            verdict, tone = "not significant", "warn"
+        else:
+            verdict, tone = ("a hint", "plain") if test.p >= HINT else ("holds", "good")
+    return {
+        "claim": "The crossing says more than the prime alone",
+        "number": number,
+        "verdict": verdict,
+        "tone": tone,
+        "detail": detail,
+    }
+
+
+def row(pooled: Pooled, printed: Mapping[str, PublishedTest]) -> Row:
+    words, tone = verdict(pooled)
+    return {
+        "group": GROUPS[pooled.row.test],
+        "name": _name(pooled),
+        "value": _value(pooled) if pooled.row.testable else "not testable",
+        "p": p_value(pooled.row.p),
+        "n": pooled.row.n,
+        "verdict": words,
+        "tone": tone,
+        "note": _note(pooled, printed),
+        "paper": _paper(pooled, printed),
+    }
+
+
+def left_out(found: CellTests) -> list[Row]:
+    """The error of predicting each onset from the other cells: by the crossing, by its rivals."""
+    models = compared_models(found)
+    errors = {name: m.loo_rmse for name, m in models.items() if m.loo_rmse is not None}
+    if "M1" not in errors:
+        return []
+    rows: list[Row] = []
+    for name, what in PREDICTORS.items():
+        if name not in errors:
+            continue
+        words, tone = _left_out_verdict(name, errors)
+        rows.append(
+            {
+                "group": GROUPS["sufficiency"],
+                "name": f"leave-one-out error, {what}",
+                "value": f"{errors[name]:.3g} dex",
+                "p": EN_DASH,
+                "n": models[name].n,
+                "verdict": words,
+                "tone": tone,
+                "note": "each onset predicted from the other cells" if name == "M1" else "",
+                "paper": "",
+            }
+        )
+    return rows
+
+
+def compared_models(found: CellTests) -> dict[str, Model]:
+    """The models by name; without swept settings M2 is the prime under two names, left out."""
+    models = {} if found.tests.nested is None else found.tests.nested.models
+    return {name: m for name, m in models.items() if name != "M2" or found.axes}
+
+
+def seeds_apart(ways: Sequence[SeedsApart]) -> list[Row]:
+    """The crossing beside log p where crossing and onset share no run, both ways in one row."""
+    if not ways:
+        return []
+    holds = holds_apart(ways)
+    errors = (f"{w.loo_crossing:.3g} against {w.loo_prime:.3g}" for w in ways)
+    return [
+        {
+            "group": GROUPS["sufficiency"],
+            "name": "leave-one-out errors with seeds apart, the crossing against log p",
+            "value": " and ".join(errors) + " dex",
+            "p": " and ".join(p_value(w.p) for w in ways),
+            "n": min(w.n for w in ways),
+            "verdict": "The crossing adds information beyond the prime, even with different seeds."
+            if holds
+            else "With different seeds the crossing adds nothing significant beyond the prime.",
+            "tone": "good" if holds else "warn",
+            "note": "T_gen and delay share their runs: here the crossing is of one half of the "
+            "seeds and the onset of the other, one way and the other",
+            "paper": "",
+        }
+    ]
+
+
+def holds_apart(ways: Sequence[SeedsApart]) -> bool:
+    """Does the crossing predict better than log p, both ways round, with seeds apart?"""
+    return all(w.p < ALPHA and w.loo_crossing < w.loo_prime for w in ways)
+
+
+def _left_out_verdict(name: str, errors: Mapping[str, float]) -> Verdict:
+    own = errors["M1"]
+    if name == "M1":
+        rivals = [m for m in PREDICTORS if m in errors and m != "M1"]
+        better = [PREDICTORS[m] for m in rivals if errors[m] <= own]
+        if better:
+            return f"Predicts no better than {' or '.join(better)}.", "warn"
+        return "The smallest error of those compared.", "good"
+    both = f"({errors[name]:.3g} against {own:.3g})"
+    if errors[name] <= own:
+        return f"Predicts at least as well as the crossing {both}.", "warn"
+    return f"Predicts worse than the crossing {both}.", "good"
+
+
+def _name(pooled: Pooled) -> str:
+    match pooled.test:
+        case AxisTrend(axis=axis, kind=kind):
+            return f"{'slope' if kind == 'numeric' else 'F'} on {axis_name(axis)}"
+        case NestedTest(larger=larger, smaller=smaller):
+            added, beyond = ADDED[larger, smaller]
+            return f"F: {added} beyond {beyond}"
+        case _:
+            return NAMES[pooled.row.statistic]
+
+
+def _value(pooled: Pooled) -> str:
+    value, low, high = pooled.row.value, pooled.row.low, pooled.row.high
+    if value is None:
+        return EN_DASH
+    if abs(value) >= LARGE_F:
+        return scientific(value)
+    text = human(value) if abs(value) >= 1000 else plain(value)
+    if low is not None and high is not None:
+        return f"{text} ({plain(low)} to {plain(high)})"
+    return text
+
+
+def _note(pooled: Pooled, printed: Mapping[str, PublishedTest]) -> str:
+    row, test = pooled.row, pooled.test
+    parts = [row.note]
+    if isinstance(test, NestedTest) and (pair := (test.larger, test.smaller)) in OTHER_M2:
+        known = PUBLISHED_MODELS[pair] in printed
+        other = "the prime was not in the published M2: its number tests another model"
+        parts.append(other if known else "")
+    if row.floor is not None:
+        parts.append(f"smallest p it can show with n = {row.n}: {p_value(row.floor)}")
+    if row.df:
+        parts.append(f"df {row.df}")
+    return "; ".join(part for part in parts if part)
+
+
+def verdict(pooled: Pooled) -> Verdict:
+    """What a test says, in a sentence without symbols."""
+    row = pooled.row
+    if not row.testable or row.value is None:
+        return f"Not testable: {row.note or 'no value'}.", "plain"
+    value, low, high = row.value, row.low, row.high
+    small = row.p is not None and row.p < ALPHA
+    match pooled.test:
+        case Spearman() | Kendall():
+            return _rank_verdict(value, small)
+        case Concordance():
+            word = "strong" if value >= 0.9 else "moderate" if value >= 0.6 else "weak"
+            return f"Agreement in value is {word}.", "good" if value >= 0.6 else "warn"
+        case Line() if row.statistic == "F":
+            if small:
+                return "Slope and intercept differ from 1 and 0: the prediction is off.", "warn"
+            return "No departure from the line y = x is shown.", "plain"
+        case Line() if row.statistic == "intercept":
+            return "Zero on the diagonal, if the slope is 1.", "plain"
+        case Line() | ClusteredLine() | RobustSlope():
+            return _slope_verdict(value, low, high)
+        case SignedRank() if row.statistic == "wilcoxon":
+            if small:
+                return "Onsets lie systematically to one side of the crossing.", "warn"
+            return "No systematic offset is shown.", "plain"
+        case SignedRank() | FirstFourSeeds():
+            return f"Onset typically at {10**value:.2f} × the crossing.", "plain"
+        case Equivalence():
+            if small:
+                return "The slope is 1 within the margin.", "good"
+            return "The slope may differ from 1 by more than the margin.", "plain"
+        case Slope():
+            if low is None or high is None or low <= 0 <= high:
+                return "No significant trend with the last batch.", "plain"
+            way = "smaller" if value < 0 else "larger"
+            return f"A {way} last batch goes with a larger onset.", "plain"
+        case NestedTest() as test:
+            return _nested_verdict(test)
+        case AxisTrend(axis=axis):
+            if small:
+                return f"The residual drifts with {axis_name(axis)}.", "warn"
+            return f"No significant drift with {axis_name(axis)}.", "good"
+        case None:
+            return "Not testable: too few cells.", "plain"
+
+
+def _rank_verdict(value: float, small: bool) -> Verdict:
+    if small and value > 0:
+        return "Yes: cells with a larger crossing have a larger onset.", "good"
+    if small:
+        return "The order is reversed.", "bad"
+    return "These cells show no significant order.", "plain"
+
+
+def _slope_verdict(value: float, low: float | None, high: float | None) -> Verdict:
+    if low is not None and high is not None:
+        if low <= 1 <= high:
+            return "The interval contains 1.", "good"
+        return "The interval excludes 1.", "warn"
+    return f"One decade of P_cross goes with {value:.2f} of P_onset.", "plain"
+
+
+def _nested_verdict(test: NestedTest) -> Verdict:
+    """Good is what speaks for the crossing: that it adds, and that nothing adds to it."""
+    added, beyond = ADDED[test.larger, test.smaller]
+    own = added == CROSSING
+    what = f"{added[:1].upper()}{added[1:]}"
+    verb = "add" if added in ("the settings", "prime and last batch") else "adds"
+    if test.p is None or test.p >= ALPHA:
+        return f"{what} {verb} no significant information beyond {beyond}.", (
+            "warn" if own else "good"
+        )
+    if test.p >= HINT and own and beyond != "a constant":
+        return f"{what} may add information beyond {beyond}.", "plain"
+    return f"{what} {verb} information beyond {beyond}.", "good" if own else "warn"
+
+
+def _paper(pooled: Pooled, printed: Mapping[str, PublishedTest]) -> str:
+    """The printed value with its n; the published Wilcoxon row holds the median residual."""
+    statistic = pooled.row.statistic
+    match pooled.test:
+        case AxisTrend(axis=axis):
+            found = printed.get("robustness")
+            found = found if found is not None and found.axis == axis else None
+        case NestedTest(larger=larger, smaller=smaller):
+            found = printed.get(PUBLISHED_MODELS.get((larger, smaller), ""))
+        case _:
+            found = printed.get(PUBLISHED.get(statistic, ""))
+    if found is None:
+        return ""
+    parts = []
+    if statistic != "wilcoxon" and found.statistic is not None:
+        parts.append(found.statistic_text or human(found.statistic))
+    if statistic != "median" and found.p is not None:
+        relation = found.p_relation if found.p_relation in ("<", ">") else "="
+        parts.append(f"p {relation} {found.p_text or p_value(found.p)}")
+    return f"{', '.join(parts)} ({count(found.cells, 'cell')})".replace("-", "−") if parts else ""

@@ -1,1 +1,0 @@
-"""A report's figures: the dashboard's answers drawn for paper, without a browser."""

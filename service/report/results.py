@@ -1,0 +1,399 @@
+"""The project's results as pages: a front page, one page a suite, and the README's table.
+
+`scripts/results` calls `main` on a database that holds the recordings and nothing else, so that
+every number on these pages can be computed again.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from groktime.db.engine import connect
+from groktime.service.answers.cell_tests import CellTests
+from groktime.service.answers.records import reading
+from groktime.service.answers.reference import PAPER_BITS
+from groktime.service.answers.verdicts import claims
+from groktime.service.report.assembly import (
+    WORDS,
+    compared_figure,
+    prediction_figures,
+    setting_figures,
+)
+from groktime.service.report.canvas import Drawing, render
+from groktime.service.report.comparison import Pair, pair_sentences, pair_table, pairs
+from groktime.service.report.content import Convention, SuiteContent, gather
+from groktime.service.report.document import (
+    Block,
+    Bullets,
+    Command,
+    Document,
+    Paragraph,
+    Picture,
+    Section,
+    Table,
+    markdown,
+)
+from groktime.service.report.files import numbers
+from groktime.service.report.laws import c_model, c_model_text, capacity_blocks, law_blocks
+from groktime.service.report.predictions import median_bounds, rank_text, swept
+from groktime.service.report.scope import provenance, scope
+from groktime.service.report.tables import (
+    cells_table,
+    conventions_table,
+    pooled_tables,
+    within_tables,
+)
+from groktime.service.report.verdict import limits, verdict
+from groktime.service.words import ALPHA, EN_DASH, plain, probability, setting_text, signed
+
+PAPER = "[arXiv 2605.09724](https://arxiv.org/abs/2605.09724)"
+BEGIN, END = "<!-- findings: written by scripts/results -->", "<!-- end of findings -->"
+EXPLORATORY = (
+    "All of this is exploratory: widths and seeds were extended after looking at first results, "
+    "the last batch was noticed in these very cells, and p-values are not corrected across pages."
+)
+MOST_ROWS = 10
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One row of the table: a claim, the paper's number, ours, and a verdict of three words."""
+
+    claim: str
+    paper: str
+    here: str
+    verdict: str
+    suite: str
+
+
+def findings_table(chapters: Sequence[SuiteContent], found: Sequence[Pair]) -> list[Finding]:
+    """What was found, at most ten rows, the whole claim first."""
+    rows = [row for content in chapters for row in _suite_findings(content)]
+    rows += [row for pair in sorted(found, key=_smallest_p) for row in _pair_findings(pair)]
+    return rows[:MOST_ROWS]
+
+
+def _smallest_p(pair: Pair) -> float:
+    """Pairs that can show something come first."""
+    moved = pair.moves("p_cross")
+    return 1.0 if moved is None else moved.floor
+
+
+def _suite_findings(content: SuiteContent) -> Iterator[Finding]:
+    answer = content.answer
+    if answer is None:
+        return
+    if swept(answer):
+        yield from _drifts(content, answer)
+        return
+    primes = f"{answer.n} primes"
+    order, value, information = claims(answer)
+    offset = f"P_onset = {value['number'].replace('the crossing', 'P_cross')}"
+    reference = content.reference
+    if reference is None or reference.differences:  # nothing printed to compare it with
+        there = f"{answer.cells[0].prime} to {answer.cells[-1].prime}"
+        here = f"ρ = {rank_text(answer)}, {offset}"
+        yield Finding(f"The same at p = {there}", EN_DASH, here, value["verdict"], content.name)
+        return
+    printed = {name: test.statistic for name, test in reference.tests.items()}
+    yield Finding(
+        f"{order['claim']} ({primes})",
+        _told("ρ = ", printed.get("spearman")),
+        f"ρ = {rank_text(answer)}",
+        order["verdict"],
+        content.name,
+    )
+    yield Finding(
+        f"{value['claim']} ({primes})",
+        _factor(printed.get("wilcoxon")),
+        offset,
+        value["verdict"],
+        content.name,
+    )
+    yield Finding(
+        f"{information['claim']} ({primes})",
+        "not tested",
+        information["number"],
+        information["verdict"],
+        content.name,
+    )
+    papers = content.by(("paper", "online"))
+    if papers is not None:
+        yield from _reproduced(content, papers, printed.get("wilcoxon"))
+    yield from _constants(content)
+
+
+def _reproduced(
+    content: SuiteContent, papers: CellTests, printed: float | None
+) -> Iterator[Finding]:
+    """The paper's conventions on our runs, beside the offset that it printed."""
+    middle, low, high = median_bounds(papers)
+    if middle is None or printed is None:
+        return
+    verdict = "not testable"
+    if low is not None and high is not None:
+        verdict = "reproduced" if low <= printed <= high else "differs"
+    yield Finding(
+        "The same by the paper's own rules",
+        _factor(printed),
+        f"P_onset = {10**middle:.2f} × P_cross, ρ = {rank_text(papers)}",
+        verdict,
+        content.name,
+    )
+
+
+def _told(name: str, value: float | None) -> str:
+    return EN_DASH if value is None else f"{name}{plain(value)}"
+
+
+def _factor(residual: float | None) -> str:
+    return EN_DASH if residual is None else f"{10**residual:.2f} × P_cross"
+
+
+def _constants(content: SuiteContent) -> Iterator[Finding]:
+    for part in content.settings:
+        bits = c_model(content, part)
+        if bits is not None and bits.source == "fitted" and bits.low and bits.high:
+            inside = bits.low <= PAPER_BITS <= bits.high
+            yield Finding(
+                "Bits stored per parameter, C_model",
+                plain(PAPER_BITS),
+                c_model_text(bits),
+                "agrees" if inside else f"{plain(bits.value / PAPER_BITS, 2)} of it",
+                content.name,
+            )
+        if isinstance(part.law, str) or part.law.pooled is None:
+            continue
+        test = part.law.collapse
+        if test.testable and test.slope is not None and test.p is not None:
+            yield Finding(
+                "T_mem depends on the filled share f alone",
+                "yes",
+                f"at fixed f as P^{signed(test.slope, 2)}, {probability(test.p)}",
+                "not rejected" if test.p >= ALPHA else "P still matters",
+                content.name,
+            )
+
+
+def _drifts(content: SuiteContent, answer: CellTests) -> Iterator[Finding]:
+    """A suite that sweeps settings: whether the residual stays the same."""
+    theirs = content.by(("paper", "online"))
+    for trend in answer.tests.robustness:
+        if trend.axis == "p" or not trend.testable or trend.p_holm is None:
+            continue
+        name = setting_text({trend.axis: ""}).strip()
+        printed = EN_DASH
+        if content.reference is not None:
+            test = content.reference.tests.get("robustness")
+            if test is not None and test.axis == trend.axis and test.statistic is not None:
+                printed = f"{signed(test.statistic, 2)} dex a unit"
+        slope = signed(trend.slope, 2)
+        yield Finding(
+            f"{name[:1].upper()}{name[1:]} leaves the residual as it is",
+            printed,
+            f"{slope} dex a unit, {probability(trend.p_holm)}",
+            "it drifts" if trend.p_holm < ALPHA else "not rejected",
+            content.name,
+        )
+    order, _, _ = claims(answer)
+    cells = f"{answer.n} cells" if theirs is not None else ""
+    yield Finding(
+        f"{order['claim']} ({cells}, {swept(answer)} swept)",
+        EN_DASH,
+        f"ρ = {rank_text(answer)}",
+        order["verdict"],
+        content.name,
+    )
+
+
+def _pair_findings(pair: Pair) -> Iterator[Finding]:
+    """Two suites that differ in one setting: how far the crossing moves."""
+    moved = pair.moves("p_cross")
+    if moved is None:
+        return
+    before, now = pair.values
+    yield Finding(
+        f"{pair.name[:1].upper()}{pair.name[1:]} {now} instead of {before}",
+        EN_DASH,
+        f"P_cross {moved.median}, {moved.low} to {moved.high}, {probability(moved.p)}",
+        "too few cells"
+        if moved.floor >= ALPHA
+        else ("it moves" if moved.p < ALPHA else "no clear shift"),
+        pair.first.name,
+    )
+
+
+def findings_markdown(rows: Sequence[Finding], folder: str) -> str:
+    """The table as Markdown; each verdict leads to the page of its suite."""
+    lines = ["| claim | paper | here | verdict |", "| --- | --- | --- | --- |"]
+    for row in rows:
+        link = f"[{row.verdict}]({folder}/{row.suite}.md#verdict)"
+        cells = (row.claim, row.paper, row.here, link)
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def in_readme(text: str, table: str) -> str:
+    """The README with a new table between its markers."""
+    head, rest = text.split(BEGIN)
+    _, tail = rest.split(END)
+    return f"{head}{BEGIN}\n{table}\n{END}{tail}"
+
+
+def suite_page(content: SuiteContent, found: Sequence[Pair]) -> tuple[Document, list[Drawing]]:
+    """Question, answer, figures, tables, verdict, caveats, and how to run it again."""
+    answer = content.answer
+    figures = [*prediction_figures(content), *setting_figures(content)]
+    own = [pair for pair in found if content.name in (pair.first.name, pair.second.name)]
+    convention: Convention = content.main
+    sections = [
+        Section("Question", 1, (Paragraph(_question(content)),)),
+        *([Section("Answer", 1, (_claims_table(content, answer),))] if answer else []),
+        Section("Figures", 1, tuple(picture for _, picture in figures)),
+        *([Section("Cells", 1, (cells_table(content, convention, answer),))] if answer else []),
+        Section("Verdict", 1, (Bullets(verdict(content)),)),
+        Section("Caveats", 1, tuple(_caveats(content, answer))),
+        *([Section("Beside other suites", 1, tuple(_beside(own)))] if own else []),
+        Section(
+            "All tests",
+            1,
+            (*pooled_tables(content), conventions_table(content), *within_tables(content)),
+        ),
+        Section("Capacity and speeds", 1, (*capacity_blocks(content), *law_blocks(content))),
+        Section("Scope", 1, tuple(scope(content))),
+        Section("Run it again", 1, tuple(_again(content))),
+    ]
+    summary = ("Written by scripts/results from the recording of this suite.",)
+    return Document(content.name, summary, tuple(sections)), [drawing for drawing, _ in figures]
+
+
+def _question(content: SuiteContent) -> str:
+    answer = content.answer
+    if answer is not None and swept(answer):
+        asked = f"Does grokking start at the crossing whatever the {swept(answer)}?"
+    else:
+        asked = "Does grokking start where memorising becomes faster than generalising?"
+    return f"{asked} {content.summary.description or ''}".strip()
+
+
+def _claims_table(content: SuiteContent, answer: CellTests) -> Table:
+    rows = tuple((c["claim"], c["number"], c["detail"], c["verdict"]) for c in claims(answer))
+    return Table(
+        name=f"{content.name}-claims",
+        caption=f"{content.name}: the claim in three parts, {content.main[0]} method, "
+        f"{content.main[1]} clock.",
+        header=("claim", "here", "detail", "verdict"),
+        rows=rows,
+    )
+
+
+def _caveats(content: SuiteContent, answer: CellTests | None) -> Iterator[Block]:
+    yield Paragraph(EXPLORATORY)
+    said = () if answer is None else tuple(limits(content, answer))
+    if said:
+        yield Bullets(said)
+
+
+def _beside(found: Sequence[Pair]) -> Iterator[Block]:
+    yield Bullets(tuple(pair_sentences(found)))
+    for pair in found:
+        yield pair_table(pair)
+
+
+def _again(content: SuiteContent) -> Iterator[Block]:
+    facts, *_ = provenance(content, "")
+    yield facts
+    yield Paragraph("The recorded runs into a database of your own, and this suite's report:")
+    yield Command(
+        (
+            f"groktime db load recordings/{content.name}.groktime",
+            f"groktime report {content.name} --to DIR",
+        )
+    )
+    yield Paragraph("To train it again, or what is missing of it:")
+    yield Command((f"groktime sweep {content.name}",))
+
+
+def front_page(
+    rows: Sequence[Finding], contents: Sequence[SuiteContent], pictures: Sequence[Picture]
+) -> str:
+    """One screen: the table, the figures that carry the result, and the pages."""
+    shown = "\n\n".join(
+        f"![{picture.words}](results/figures/{picture.stem}.svg)\n\n*{picture.caption}*"
+        for picture in pictures
+    )
+    pages = "\n".join(
+        f"- [{content.name}](results/{content.name}.md): {content.summary.description}"
+        for content in contents
+    )
+    words = "\n\n".join(WORDS)
+    return (
+        "# Results\n\n"
+        f"Does grokking start where memorising becomes faster than generalising ({PAPER})? Written "
+        "by `scripts/results` from `recordings/` alone; every number is an answer of the analysis."
+        f"\n\n{EXPLORATORY}\n\n## Findings\n\n{findings_markdown(rows, 'results')}\n\n"
+        f"## Figures\n\n{shown}\n\n## Pages\n\n{pages}\n\n## Words\n\n{words}\n"
+    )
+
+
+def write_results(
+    chapters: Sequence[SuiteContent], compared: Sequence[SuiteContent], root: Path
+) -> list[Path]:
+    """Write docs/results.md, docs/results/, docs/results.json and the README's table."""
+    everyone = [*chapters, *compared]
+    found = pairs(everyone)
+    rows = findings_table(chapters, found)
+    folder = root / "docs" / "results"
+    files: dict[Path, bytes] = {}
+    drawings: dict[str, Drawing] = {}
+    for content in everyone:
+        document, figures = suite_page(content, found)
+        text = markdown(document, "figures")
+        files[folder / f"{content.name}.md"] = text.encode()
+        drawings |= {drawing.stem: drawing for drawing in figures}
+    both = compared_figure(chapters)
+    shown = [picture for _, picture in _carrying(chapters[0])]
+    if both is not None:
+        drawings[both[0].stem] = both[0]
+        shown.append(both[1])
+    for stem, drawing in drawings.items():
+        files[folder / "figures" / f"{stem}.svg"] = render(drawing, ("svg",))["svg"]
+    files[root / "docs" / "results.md"] = front_page(rows, everyone, shown).encode()
+    exact = {content.name: numbers(content) for content in everyone}
+    text = json.dumps(exact, indent=1, ensure_ascii=False) + "\n"
+    files[root / "docs" / "results.json"] = text.encode()
+    readme = root / "README.md"
+    table = findings_markdown(rows, "docs/results")
+    files[readme] = in_readme(readme.read_text("utf-8"), table).encode()
+    for path, data in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return list(files)
+
+
+def _carrying(content: SuiteContent) -> list[tuple[Drawing, Picture]]:
+    """The delays of the first suite: the figure that carries the result."""
+    return [both for both in setting_figures(content) if both[1].stem.endswith("delay")][:1]
+
+
+def main() -> None:
+    """`python -m groktime.service.report.results ROOT SUITE… [--compare SUITE…]`."""
+    root, *names = sys.argv[1:]
+    chapters, _, compared = " ".join(names).partition("--compare")
+    engine = connect(role="reader")
+    with reading(engine) as connection:
+        written = write_results(
+            [gather(connection, name) for name in chapters.split()],
+            [gather(connection, name) for name in compared.split()],
+            Path(root),
+        )
+    engine.dispose()
+    sys.stdout.write("".join(f"{path}\n" for path in written))
+
+
+if __name__ == "__main__":
+    main()

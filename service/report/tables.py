@@ -1,0 +1,348 @@
+"""The tables of a chapter: cells, pooled tests, models, settings and conventions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from groktime.service.analysis.sufficiency import Model
+from groktime.service.answers import verdicts
+from groktime.service.answers.cell import finite
+from groktime.service.answers.cell_tests import CellRow, CellTests, pooled_tests
+from groktime.service.answers.reference import Reference
+from groktime.service.report.content import CONVENTIONS, Convention, SuiteContent
+from groktime.service.report.document import Block, Paragraph, Table
+from groktime.service.report.predictions import (
+    median_bounds,
+    onsets_at_an_end,
+    rank_text,
+    resolved,
+    slope_of,
+)
+from groktime.service.report.scope import sampling
+from groktime.service.words import (
+    CROSSING,
+    EN_DASH,
+    ONSET,
+    convention_text,
+    estimate,
+    offset,
+    percent,
+    plain,
+    real,
+    setting_text,
+    signed,
+    whole,
+)
+
+
+def cell_tables(content: SuiteContent) -> list[Block]:
+    """One table a convention, then the residuals of all side by side."""
+    found: list[Block] = []
+    for chosen in CONVENTIONS:
+        answer = content.tests[chosen]
+        if isinstance(answer, str):
+            found.append(Paragraph(f"{convention_text(*chosen)}: no cells ({answer})."))
+        else:
+            found.append(cells_table(content, chosen, answer))
+    found.append(_residuals_table(content))
+    return found
+
+
+def p_mem(content: SuiteContent, cell: CellRow, method: str) -> float | None:
+    """K_mem / C_model of the cell, with C_model as the method fits it."""
+    for part in content.settings:
+        if part.setting == cell.setting and method in part.c_model:
+            return cell.k_mem / part.c_model[method].value
+    return None
+
+
+def cells_table(content: SuiteContent, chosen: Convention, answer: CellTests) -> Table:
+    """P_mem, crossing, onset and residual of every cell by one convention."""
+    swept = bool(answer.axes)
+    rows = []
+    for cell in answer.cells:
+        row = (
+            str(cell.prime),
+            *((setting_text(cell.setting, ""),) if swept else ()),
+            whole(p_mem(content, cell, chosen[0])),
+            estimate(cell.p_cross, cell.p_cross_low, cell.p_cross_high),
+            crossing_words(cell),
+            estimate(cell.p_onset, cell.p_onset_low, cell.p_onset_high),
+            onset_words(cell),
+            signed(cell.residual),
+            f"{cell.last_batch} of {cell.batch_size}",
+            f"{cell.seeds.speed} / {cell.seeds.grok}",
+            f"{cell.censored.speed} / {cell.censored.grok}",
+        )
+        rows.append(row)
+    interval = (
+        f"P_cross with its {percent(answer.level)} seed-block interval, P_onset with its interval "
+        "(fitted) or the two widths it lies between; few seeds: fewer than five at a width that "
+        "the crossing rests on, where intervals of four cover some 90 % and of three some 75 %"
+        if chosen[0] == "robust"
+        else "closest approach of the seed-averaged curves, which has no interval"
+    )
+    header = (
+        "p",
+        *(("setting",) if swept else ()),
+        "P_mem",
+        "P_cross",
+        "crossing",
+        "P_onset",
+        "onset",
+        "residual, dex",
+        "last batch",
+        "seeds",
+        "censored",
+    )
+    text = {"setting", "crossing", "onset"}
+    return Table(
+        name=f"{content.name}-cells-{chosen[0]}-{chosen[1]}",
+        caption=f"{content.name}, {convention_text(*chosen)}: {interval}. P_mem is "
+        "K_mem / C_model, fitted or the paper's (see Capacity). Last batch: examples in the last "
+        "step of an epoch. Seeds and censored runs are speed / grok.",
+        header=header,
+        rows=tuple(rows),
+        numeric=frozenset(i for i, name in enumerate(header) if name not in text),
+    )
+
+
+def crossing_words(cell: CellRow) -> str:
+    """The status of a crossing as a reader understands it."""
+    words = CROSSING.get(cell.crossing_status, cell.crossing_status)
+    words += " at an end of the widths" if cell.at_edge else ""
+    return f"{words}, few seeds" if cell.few_seeds else words
+
+
+def onset_words(cell: CellRow) -> str:
+    """The status of an onset as a reader understands it."""
+    words = [ONSET.get(cell.onset_status, cell.onset_status)]
+    words += ["at the narrowest trained"] if cell.at_floor and "narrowest" not in words[0] else []
+    words += ["at the widest trained"] if cell.at_cap and "widest" not in words[0] else []
+    return ", ".join(words)
+
+
+def _residuals_table(content: SuiteContent) -> Table:
+    """Residuals of every cell by convention, with the paper's where it printed one."""
+    answers = {chosen: content.by(chosen) for chosen in CONVENTIONS}
+    known = next((a for a in answers.values() if a is not None), None)
+    cells = () if known is None else known.cells
+    printed = content.reference.residuals if content.reference is not None else {}
+    rows = []
+    for i, cell in enumerate(cells):
+        values = [None if a is None else a.cells[i].residual for a in answers.values()]
+        row = [str(cell.prime), setting_text(cell.setting, "all"), *(signed(v) for v in values)]
+        if printed:
+            row.append(signed(printed.get(cell.prime), 2))
+        rows.append(tuple(row))
+    header = ["p", "setting", *(f"{method}, {clock}" for method, clock in CONVENTIONS)]
+    if printed and content.reference is not None:
+        header.append(content.reference.column)
+    return Table(
+        name=f"{content.name}-residuals",
+        caption=f"{content.name}: log₁₀(P_onset / P_cross) of every cell by method and clock.",
+        header=tuple(header),
+        rows=tuple(rows),
+        numeric=frozenset({0, *range(2, len(header))}),
+    )
+
+
+NO_REFERENCE = "The paper printed no table for a suite like this one."
+
+
+def pooled_tables(content: SuiteContent) -> list[Block]:
+    """The tests in both methods on the suite's own clock."""
+    reference = content.reference
+    note = NO_REFERENCE if reference is None else reference.note
+    found: list[Block] = [Paragraph(f"{note} {sampling(content)}".rstrip())]
+    clock = content.main[1]
+    for method in ("robust", "paper"):
+        chosen: Convention = ("robust", clock) if method == "robust" else ("paper", clock)
+        answer = content.tests[chosen]
+        if isinstance(answer, str):
+            found.append(Paragraph(f"{convention_text(*chosen)}: not testable ({answer})."))
+            continue
+        found.append(_pooled(content, chosen, answer))
+        if answer.tests.nested is not None:
+            found.append(_models(content, chosen, answer.tests.nested.models.values()))
+    return found
+
+
+def _pooled(content: SuiteContent, chosen: Convention, answer: CellTests) -> Table:
+    printed = dict(content.reference.tests) if content.reference is not None else {}
+    rows = []
+    for pooled in pooled_tests(answer.tests):
+        row = verdicts.row(pooled, printed)
+        rows.append(
+            (
+                row["group"],
+                row["name"],
+                row["value"],
+                row["p"],
+                str(row["n"]),
+                row["paper"] or EN_DASH,
+                row["verdict"],
+                row["note"],
+            )
+        )
+    column = "paper" if content.reference is None else content.reference.column
+    return Table(
+        name=f"{content.name}-tests-{chosen[0]}-{chosen[1]}",
+        caption=f"{content.name}: pooled tests on {answer.n} of {answer.n_total} cells, "
+        f"{convention_text(*chosen)}. The paper's column gives its number of cells.",
+        header=("question", "test", "ours", "p", "cells", column, "what it says", "note"),
+        rows=tuple(rows),
+        numeric=frozenset({2, 3, 4}),
+    )
+
+
+def _models(content: SuiteContent, chosen: Convention, models: Iterable[Model]) -> Table:
+    rows = tuple(
+        (
+            model.name,
+            ", ".join(model.predictors) or "constant",
+            plain(model.r2),
+            plain(model.r2_adj),
+            plain(model.aicc, 4),
+            plain(model.loo_rmse),
+            plain(finite(max(model.vif.values(), default=None)))
+            + (" (collinear)" if model.collinear else ""),
+            ", ".join(model.dropped) or EN_DASH,
+        )
+        for model in models
+    )
+    return Table(
+        name=f"{content.name}-models-{chosen[0]}-{chosen[1]}",
+        caption=f"{content.name}: regressions of log₁₀ P_onset, {convention_text(*chosen)}. "
+        "Leave-one-out error in dex.",
+        header=("model", "predictors", "R²", "adjusted", "AICc", "leave-one-out", "VIF", "dropped"),
+        rows=rows,
+        numeric=frozenset({2, 3, 4, 5}),
+    )
+
+
+def within_tables(content: SuiteContent) -> list[Block]:
+    """Within-setting rows of both methods with the paper's beside them."""
+    found: list[Block] = []
+    clock = content.main[1]
+    robust: Convention = ("robust", clock)
+    for chosen in (robust, ("paper", clock)):
+        answer = content.by(chosen)
+        if answer is not None:
+            found.append(_within(content, chosen, answer))
+    return found
+
+
+def _within(content: SuiteContent, chosen: tuple[str, str], answer: CellTests) -> Table:
+    reference = content.reference
+    rows = []
+    for row in answer.tests.within:
+        printed = None
+        if reference is not None and len(row.setting) == 1:
+            ((axis, value),) = row.setting.items()
+            printed = reference.setting(axis, value)
+        verdict = row.verdict.replace("_", "-")
+        if row.driver_prime is not None:
+            verdict += f" (driven by p = {row.driver_prime})"
+        lost = "; ".join(f"{n} × {why.replace('_', ' ')}" for why, n in row.lost.items())
+        theirs = EN_DASH
+        if printed is not None:
+            theirs = (
+                f"{signed(printed.median_residual)}, {plain(printed.std)}, {printed.verdict} "
+                f"({printed.n_primes} primes)"
+            )
+        rows.append(
+            (
+                setting_text(row.setting, "all cells"),
+                f"{row.n} of {row.n_total}",
+                signed(row.median_residual),
+                plain(row.std),
+                plain(row.rho),
+                verdict,
+                theirs,
+                lost or EN_DASH,
+            )
+        )
+    column = "paper" if reference is None else reference.column
+    return Table(
+        name=f"{content.name}-within-{chosen[0]}-{chosen[1]}",
+        caption=f"{content.name}: residuals over the primes of each setting, "
+        f"{convention_text(*chosen)}. Standard deviation ≤ 0.065 dex is strong, ≤ 0.11 moderate, "
+        "above weak; two cells or fewer are under-resolved. The verdict is on the spread alone: a "
+        "strong row may lie far from zero.",
+        header=(
+            "setting",
+            "cells",
+            "median residual",
+            "std",
+            "ρ",
+            "verdict (spread)",
+            f"{column}: median, std, verdict",
+            "cells lost",
+        ),
+        rows=tuple(rows),
+        numeric=frozenset({1, 2, 3, 4}),
+    )
+
+
+HEADLINES = ("cells", "Spearman ρ", "slope", "Lin's CCC", "median residual", "onsets at an end")
+HEADLINES_EXPLAINED = (
+    "Intervals are given where the cells can carry one: of the median from six cells on; the "
+    "slope's has errors clustered by prime in the robust method. Onsets at an end of the trained "
+    "widths bound the onset on one side only; where they are many, the row says more about the "
+    "widths than about the networks."
+)
+
+
+def headline(answer: CellTests | None) -> tuple[str, ...]:
+    """The few numbers by which conventions and suites are compared."""
+    if answer is None:
+        return (EN_DASH,) * len(HEADLINES)
+    slope, ccc = slope_of(answer), answer.tests.ccc
+    known = answer.tests.spearman is not None
+    return (
+        f"{answer.n} of {answer.n_total}",
+        rank_text(answer) + (" (not testable)" if known and not resolved(answer) else ""),
+        plain(None) if slope is None else real(slope.value, slope.low, slope.high),
+        plain(None) if ccc is None else real(finite(ccc.value), finite(ccc.low), finite(ccc.high)),
+        offset(*median_bounds(answer)),
+        f"{onsets_at_an_end(answer)} of {answer.n_total}",
+    )
+
+
+def conventions_table(content: SuiteContent) -> Table:
+    """The headline numbers in both methods and on both clocks, and the paper's."""
+    rows = [
+        (method, clock, *headline(content.by((method, clock)))) for method, clock in CONVENTIONS
+    ]
+    reference = content.reference
+    if reference is not None and reference.tests:
+        rows.append(_printed(reference))
+    return Table(
+        name=f"{content.name}-conventions",
+        caption=f"{content.name}: the same runs by method and training clock. "
+        + HEADLINES_EXPLAINED,
+        header=("method", "clock", *HEADLINES),
+        rows=tuple(rows),
+        numeric=frozenset(range(2, 2 + len(HEADLINES))),
+    )
+
+
+def _printed(reference: Reference) -> tuple[str, ...]:
+    def text(test: str) -> str:
+        found = reference.tests.get(test)
+        return EN_DASH if found is None or found.statistic is None else plain(found.statistic)
+
+    ccc = reference.tests.get("ccc")
+    interval = ccc.ci if ccc is not None and ccc.ci is not None else (None, None)
+    cells = next(iter(reference.tests.values())).cells
+    return (
+        f"{reference.column}, {reference.suite}",
+        "online",
+        str(cells),
+        text("spearman"),
+        text("ols_slope"),
+        real(None if ccc is None else ccc.statistic, *interval),
+        text("wilcoxon"),
+        EN_DASH,
+    )

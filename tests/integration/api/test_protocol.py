@@ -1,0 +1,79 @@
+"""How a request has to arrive: whole and soon, with a head of reasonable size."""
+
+from __future__ import annotations
+
+import socket
+
+import httpx
+import pytest
+
+from groktime.api.protocol import HEAD_BYTES, BoundedProtocol
+
+HALF_SENT = (
+    b"",
+    b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ",
+    b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\nhalf",
+    b"POST /sweeps HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\nhalf",
+)
+
+
+def connected(api: httpx.Client) -> socket.socket:
+    return socket.create_connection((api.base_url.host, api.base_url.port or 80), timeout=60)
+
+
+def all_of(connection: socket.socket) -> bytes:
+    """What the server sends until it closes the connection."""
+    received = b""
+    while part := connection.recv(65536):
+        received += part
+    return received
+
+
+@pytest.mark.parametrize("sent", HALF_SENT)
+def test_a_half_sent_request_is_closed(
+    api: httpx.Client, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    monkeypatch.setattr(BoundedProtocol, "arrival_seconds", 0.3)
+    with connected(api) as connection:
+        connection.sendall(sent)
+        answer = all_of(connection)  # ends, because the server closes it
+    assert answer.startswith((b"HTTP/1.1 408", b"HTTP/1.1 200", b"HTTP/1.1 403"))
+
+
+def test_a_request_that_keeps_trickling_is_closed_too(
+    api: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BoundedProtocol, "arrival_seconds", 0.3)
+    with connected(api) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\n")
+        connection.settimeout(0.05)
+        while True:
+            try:
+                connection.sendall(b"X-A: b\r\n")
+                if answer := connection.recv(100):
+                    break
+            except TimeoutError:
+                continue
+    assert answer.startswith(b"HTTP/1.1 408")
+
+
+def test_connections_are_reused_for_requests_that_arrive(
+    api: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = b"GET /nothing HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
+    with connected(api) as connection:
+        for _ in range(3):
+            connection.sendall(ask)
+            assert connection.recv(65536).startswith(b"HTTP/1.1 404")
+
+
+@pytest.mark.parametrize("ending", [b"", b"\r\n\r\n"])
+def test_a_huge_head_is_refused(api: httpx.Client, ending: bytes) -> None:
+    with connected(api) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Long: " + b"x" * HEAD_BYTES * 2)
+        try:
+            connection.sendall(ending)
+            answer = all_of(connection)
+        except ConnectionError:  # closed while we still sent
+            return
+    assert answer.startswith((b"HTTP/1.1 431", b"HTTP/1.1 400"))

@@ -1,0 +1,97 @@
+"""Forecasts of a suite from another one, or stated by hand, before it has any run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fixtures.database import Database
+from fixtures.seeded import TINY as SUITE
+from fixtures.seeded import record, register
+
+from groktime.db.claims import claim
+from groktime.db.forecasts import get_forecast
+from groktime.db.suites import freeze_suite, open_runs
+from groktime.service.answers.forecast import (
+    forecast_for,
+    score,
+    state_forecast,
+    store_forecast,
+)
+from groktime.service.answers.question import Question
+from groktime.service.commands.forecast import read_statements
+from groktime.service.errors import InputError, SuiteError
+from groktime.service.suites import Suite, load_suite
+
+TINY = Question(suite="tiny")
+
+
+@pytest.fixture
+def planned(seeded: Database, tmp_path: Path) -> Suite:
+    """A frozen suite of one more prime, of which nothing is trained."""
+    path = tmp_path / "planned.yaml"
+    path.write_text(SUITE.replace("[23, 29, 31]", "[37]"))
+    suite = load_suite(path)
+    register(seeded.engine, suite)
+    freeze_suite(seeded.engine, "planned")
+    return suite
+
+
+def train(database: Database, suite: Suite) -> None:
+    ids = open_runs(database.engine, register(database.engine, suite))
+    record(database.engine, claim(database.engine, list(ids.values()), "seeding", 60))
+
+
+def test_the_laws_of_one_suite_forecast_another_that_is_trained_afterwards(
+    seeded: Database, planned: Suite
+) -> None:
+    with seeded.engine.begin() as connection:
+        answer = forecast_for(connection, "planned", TINY, [23, 29, 31], [37])
+        number = store_forecast(connection, answer)
+    assert (answer.suite, answer.fitted_suite, answer.known_before) == ("planned", "tiny", ())
+    train(seeded, planned)
+    with seeded.engine.begin() as connection:
+        found = score(connection, number)
+        late = forecast_for(connection, "planned", TINY, [23, 29, 31], [37])
+    assert found.suite == "planned"
+    assert {row.quantity for row in found.score.scores} == {"p_cross", "p_onset"}
+    assert late.known_before == (37,), "after the first run it is no forecast any more"
+
+
+def test_what_somebody_expects_is_scored_like_any_forecast(
+    seeded: Database, planned: Suite, tmp_path: Path
+) -> None:
+    file = tmp_path / "expected.yaml"
+    file.write_text(
+        "- {quantity: p_cross, prime: 37, low: 1, high: 2, why: far too low}\n"
+        "- {quantity: p_onset, prime: 37, low: 1, high: 1000000000, why: anything goes}\n"
+    )
+    predictions, why = read_statements(file, 0.9)
+    with seeded.engine.begin() as connection:
+        number = state_forecast(connection, "planned", Question(), predictions, why)
+        stored = get_forecast(connection, number)
+    assert stored is not None
+    assert stored.spec["stated"] == {"p_cross 37": "far too low", "p_onset 37": "anything goes"}
+    train(seeded, planned)
+    with seeded.engine.begin() as connection:
+        inside = {row.quantity: row.inside for row in score(connection, number).score.scores}
+    assert inside == {"p_cross": False, "p_onset": True}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("[]", "a list of quantity"),
+        ("- {quantity: p_cross, prime: 37, low: 1, high: 2}", "all of them"),
+        ("- {quantity: c_model, prime: 37, low: 1, high: 2, why: x}", "p_cross, p_onset"),
+        ("- {quantity: p_cross, prime: 37, low: 3, high: 2, why: x}", "low ≤ high"),
+        ("- {quantity: p_cross, prime: 37, low: x, high: 2, why: x}", "low ≤ high"),
+    ],
+)
+def test_a_statement_that_says_nothing_checkable_is_refused(
+    tmp_path: Path, content: str, words: str
+) -> None:
+    file = tmp_path / "expected.yaml"
+    file.write_text(content)
+    with pytest.raises((InputError, SuiteError), match=words):
+        read_statements(file, 0.95)

@@ -1,0 +1,139 @@
+"""The answer cache: one computation, held answers, bounded memory."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from groktime.api.responses import AnswerCache, Stamp, etag
+
+
+def body(text: str, stamp: Stamp) -> tuple[bytes, str, Stamp]:
+    return text.encode(), "text/plain", stamp
+
+
+def test_whoever_asks_meanwhile_gets_the_same_computation() -> None:
+    cache = AnswerCache()
+    started, finish = threading.Event(), threading.Event()
+    calls = []
+
+    def compute() -> tuple[bytes, str, Stamp]:
+        calls.append(1)
+        started.set()
+        finish.wait(10)
+        return body("answer", (1,))
+
+    async def ask() -> list[bytes]:
+        first = asyncio.create_task(cache.computed_once("q", (1,), compute))
+        await asyncio.to_thread(started.wait, 10)
+        others = [asyncio.create_task(cache.computed_once("q", (1,), compute)) for _ in range(5)]
+        await asyncio.sleep(0)
+        finish.set()
+        return [entry.body for entry in await asyncio.gather(first, *others)]
+
+    assert asyncio.run(ask()) == [b"answer"] * 6
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize(("running", "computations"), [(True, 1), (False, 2)])
+def test_only_while_a_sweep_runs_later_revisions_wait_for_what_is_under_way(
+    running: bool, computations: int
+) -> None:
+    cache = AnswerCache()
+    started, finish = threading.Event(), threading.Event()
+    calls = []
+
+    def compute() -> tuple[bytes, str, Stamp]:
+        calls.append(1)
+        started.set()
+        finish.wait(10)
+        return body("answer", (1,))
+
+    async def ask() -> None:
+        first = asyncio.create_task(cache.computed_once("q", (1,), compute, running=running))
+        await asyncio.to_thread(started.wait, 10)
+        later = asyncio.create_task(cache.computed_once("q", (2,), compute, running=running))
+        await asyncio.sleep(0)
+        finish.set()
+        await asyncio.gather(first, later)
+
+    asyncio.run(ask())
+    assert len(calls) == computations
+
+
+def test_a_failure_reaches_everyone_and_is_not_kept() -> None:
+    cache = AnswerCache()
+
+    def fail() -> tuple[bytes, str, Stamp]:
+        raise ValueError("no")
+
+    async def ask() -> bytes:
+        for _ in range(2):
+            with pytest.raises(ValueError, match="no"):
+                await cache.computed_once("q", (1,), fail)
+        entry = await cache.computed_once("q", (1,), lambda: body("yes", (1,)))
+        return entry.body
+
+    assert asyncio.run(ask()) == b"yes"
+
+
+def test_a_client_that_leaves_does_not_stop_the_others() -> None:
+    cache = AnswerCache()
+    started, finish = threading.Event(), threading.Event()
+
+    def compute() -> tuple[bytes, str, Stamp]:
+        started.set()
+        finish.wait(10)
+        return body("answer", (1,))
+
+    async def ask() -> bytes:
+        impatient = asyncio.create_task(cache.computed_once("q", (1,), compute))
+        await asyncio.to_thread(started.wait, 10)
+        patient = asyncio.create_task(cache.computed_once("q", (1,), compute))
+        await asyncio.sleep(0)
+        impatient.cancel()
+        finish.set()
+        return (await patient).body
+
+    assert asyncio.run(ask()) == b"answer"
+
+
+@pytest.mark.parametrize(
+    ("stamp", "running", "seconds", "served"),
+    [
+        ((1,), False, 1000.0, True),  # the same data: for ever
+        ((2,), False, 0.1, False),  # other data, nothing runs: at once
+        ((2,), True, 1.9, True),  # other data while a sweep runs: held
+        ((2,), True, 2.1, False),
+    ],
+)
+def test_an_answer_is_served_while_its_data_last_or_a_moment_longer(
+    stamp: Stamp, running: bool, seconds: float, served: bool
+) -> None:
+    now = [0.0]
+    cache = AnswerCache(clock=lambda: now[0])
+    asyncio.run(cache.computed_once("q", (1,), lambda: body("old", (1,))))
+    now[0] = seconds
+    assert (cache.fresh("q", stamp, running) is not None) == served
+
+
+def test_the_least_recently_used_answers_go_first() -> None:
+    cache = AnswerCache(max_bytes=250)
+
+    async def fill() -> None:
+        for name in "abc":
+            await cache.computed_once(name, (1,), lambda: body("x" * 100, (1,)))
+            cache.fresh("a", (1,), False)
+
+    asyncio.run(fill())
+    kept = [name for name in "abc" if cache.fresh(name, (1,), False)]
+    assert kept == ["a", "c"]
+
+
+def test_an_entry_carries_the_stamp_it_was_computed_from() -> None:
+    cache = AnswerCache()
+    entry = asyncio.run(cache.computed_once("q", (1,), lambda: body("newer", (2,))))
+    assert entry.etag == etag("q", (2,))
+    assert cache.fresh("q", (2,), False) is entry

@@ -1,0 +1,133 @@
+"""Suites that differ in one setting: found, and what the setting moves told with its test."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from fixtures.made_up_tests import cell as made_up
+
+from groktime.service.answers.cell_tests import CellRow
+from groktime.service.answers.context import ByKind
+from groktime.service.report.comparison import pair_sentences, pair_table, pairs
+
+SPEC = {
+    "name": "a",
+    "description": "…",
+    "primes": [1, 2],
+    "positions": "none",
+    "seeds": {"from": 1},
+}
+
+
+def cell(prime: int, cross: float | None, onset: float | None, seeds: int = 5) -> CellRow:
+    return made_up(prime, cross, onset, seeds=ByKind(speed=seeds, grok=seeds), last_batch=184)
+
+
+def suite(name: str, cells: list[CellRow], **changed: Any) -> Any:
+    spec = {**SPEC, "name": name, **changed}
+    return SimpleNamespace(
+        name=name,
+        main=("robust", "online"),
+        record=SimpleNamespace(spec=spec),
+        answer=SimpleNamespace(cells=tuple(cells)),
+    )
+
+
+FIRST = [cell(97 + i, 1e5, 5e4) for i in range(6)]
+SECOND = [cell(97 + i, 1e5 * (1.01 + i / 100), 5e4) for i in range(6)]
+
+
+def test_only_suites_that_differ_in_one_plain_setting_are_paired() -> None:
+    a, b = suite("a", FIRST), suite("b", SECOND, positions="rope")
+    (found,) = pairs([a, b])
+    assert (found.setting, found.first.name, found.second.name) == ("positions", "a", "b")
+    assert pairs([a, suite("c", SECOND, positions="rope", lr=0.1)]) == []
+    assert pairs([a, suite("c", SECOND)]) == []
+    own = [{"widths": [8], "settings": {"lr": 0.1}}]
+    assert pairs([a, suite("c", SECOND, grok=own)]) == []
+
+
+def test_suites_may_ask_for_other_runs_of_common_cells() -> None:
+    a = suite("a", FIRST, grok=[{"widths": [8]}], settings={"batch_size": {"steps": 12.36}})
+    grid = {"primes": [97, 98, 3], "seeds": [7], "grok": [{"widths": [16], "primes": [97]}]}
+    larger = [replace(c, batch_size=528, last_batch=4 + i) for i, c in enumerate(SECOND)]
+    b = suite("b", larger, settings={"batch_size": {"steps": 12.06}}, **grid)
+    (found,) = pairs([a, b])
+    (said,) = pair_sentences([found])
+    assert said.startswith(
+        "Batches of 528 with a last one of 4 to 9 instead of 512 with a last one of 184 (b"
+    )
+    assert "b (batches of 528 with a last one of 4 to 9)" in pair_table(found).caption
+
+
+def test_all_quantities_are_told_on_the_same_cells_and_the_others_named() -> None:
+    lost = [
+        replace(cell(97, None, 5e4), crossing_status="mem_always_faster"),
+        replace(cell(98, 1e5, None), onset_status="at_floor"),
+    ]
+    (said,) = pair_sentences(
+        pairs([suite("a", FIRST), suite("b", lost + SECOND[2:], positions="rope")])
+    )
+    assert said.count("4 common cells") == 3
+    assert "Not compared: p = 97 (crossing: memorisation faster at every width trained)" in said
+    assert "p = 98 (onset: delayed at the narrowest width that fits its training set)" in said
+
+
+def test_cells_that_one_suite_has_not_trained_are_not_common() -> None:
+    untrained = [replace(c, seeds=ByKind(speed=5, grok=0)) for c in SECOND[:2]]
+    (found,) = pairs([suite("a", FIRST), suite("b", untrained + SECOND[2:], positions="rope")])
+    assert [before.prime for before, _ in found.cells] == [99, 100, 101, 102]
+    assert len(pair_table(found).rows) == 4
+    few = [replace(c, seeds=ByKind(speed=0, grok=0)) for c in SECOND[:4]]
+    assert pairs([suite("a", FIRST), suite("b", few + SECOND[4:], positions="rope")]) == []
+
+
+def test_what_moved_is_told_with_its_range_and_test() -> None:
+    found = pairs([suite("a", FIRST), suite("b", SECOND, positions="rope")])
+    (said,) = pair_sentences(found)
+    assert said.startswith(
+        "Positions rope instead of none (b beside a): P_cross +3 % in the median"
+    )
+    # Six pairs of one sign: 2 / 2⁶.
+    assert (
+        "of 6 common cells, from +1 % to +6 %, signed-rank p = 0.0312, the smallest possible"
+        in said
+    )
+    assert "P_onset the same in all 6 common cells" in said
+    assert "residual −0.01 dex in the median of 6 common cells, from −0.03 dex to −0.00 dex" in said
+    assert said.endswith("Fewest seeds a cell: 5 and 5 of a and b.")
+
+
+@pytest.mark.parametrize("n", [3, 4, 5])
+def test_few_pairs_are_said_to_be_too_few(n: int) -> None:
+    (said,) = pair_sentences(
+        pairs([suite("a", FIRST[:n]), suite("b", SECOND[:n], positions="rope")])
+    )
+    assert f"too few cells to test, smallest possible p = {2 / 2**n:.3g}" in said
+
+
+def test_pairs_of_the_same_change_are_also_told_together() -> None:
+    all_four = [
+        suite("a", FIRST[:3]),
+        suite("b", SECOND[:3], positions="rope"),
+        suite("c", FIRST[3:], primes=[3]),
+        suite("d", SECOND[3:], primes=[3], positions="rope"),
+    ]
+    *_, last = pair_sentences(pairs(all_four))
+    assert last.startswith("Positions rope instead of none, all 2 pairs of suites: P_cross +3 %")
+    assert "signed-rank p = 0.0312" in last
+
+
+def test_cells_that_both_suites_inherit_are_not_counted_again() -> None:
+    first, second = ([replace(c, inherited=True) for c in cells[:2]] for cells in (FIRST, SECOND))
+    all_four = [
+        suite("a", FIRST[:3]),
+        suite("b", SECOND[:3], positions="rope"),
+        suite("c", first + FIRST[3:], primes=[3]),
+        suite("d", second + SECOND[3:], primes=[3], positions="rope"),
+    ]
+    *_, last = pair_sentences(pairs(all_four))
+    assert "in the median of 6 common cells" in last

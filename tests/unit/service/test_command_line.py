@@ -1,0 +1,69 @@
+"""Small things of the command line that people meet first."""
+
+from __future__ import annotations
+
+import re
+import socket
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from groktime.service.cli import app
+from groktime.service.commands.completion import complete_suite
+from groktime.service.commands.serve import bound, shown_host
+from groktime.service.commands.train import read_settings
+from groktime.service.errors import ConfigurationError, InputError, SuiteError
+from groktime.service.suites import load_suite
+
+
+def test_the_version_is_told() -> None:
+    result = CliRunner().invoke(app, ["--version"])
+    assert result.exit_code == 0
+    assert re.fullmatch(r"groktime \d+\.\d+\S*\n", result.stdout)
+
+
+def test_a_misspelt_suite_is_answered_with_the_nearest_and_with_all_there_are() -> None:
+    with pytest.raises(SuiteError, match=r"did you mean mini\? accepted: .*central.*mini"):
+        load_suite("minni")
+
+
+def test_names_of_suites_complete_in_the_shell() -> None:
+    assert complete_suite("min") == ["mini", "mini-released"]
+    assert "central" in complete_suite("")
+    assert complete_suite("nothing") == []
+
+
+def test_a_busy_port_is_one_line_that_names_it() -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with (
+            pytest.raises(ConfigurationError, match=f"port = {port} cannot be used"),
+            bound("127.0.0.1", port),
+        ):
+            pass
+
+
+def test_a_free_port_is_bound_and_shown_as_a_browser_takes_it() -> None:
+    with bound("127.0.0.1", 0) as found:
+        assert found.getsockname()[1] > 0
+    assert shown_host("0.0.0.0") == "localhost"
+    assert shown_host("::1") == "[::1]"
+
+
+def test_an_export_goes_to_one_place(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["export", "mini"])
+    assert isinstance(result.exception, InputError)
+    assert "--to FOLDER" in str(result.exception)
+
+
+def test_settings_on_the_command_line_are_typed_and_checked() -> None:
+    accepted = ("weight_decay", "positions")
+    assert read_settings(["weight_decay=0.3", "positions=none"], accepted) == {
+        "weight_decay": 0.3,
+        "positions": "none",
+    }
+    with pytest.raises(InputError, match="one of weight_decay, positions"):
+        read_settings(["decay=1"], accepted)

@@ -1,0 +1,72 @@
+"""Numbers are written as people read them."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from groktime.service.words import (
+    count,
+    dex,
+    duration,
+    human,
+    interval,
+    p_value,
+    percent,
+    scientific,
+)
+
+EXAMPLES = json.loads((Path(__file__).parents[2] / "fixtures" / "numbers.json").read_text("utf-8"))
+
+
+@pytest.mark.parametrize(("value", "text"), [*EXAMPLES["human"], (math.nan, "–"), (math.inf, "∞")])
+def test_sizes_have_three_digits_and_a_unit(value: float | None, text: str) -> None:
+    assert human(value) == text
+
+
+@pytest.mark.parametrize(("seconds", "text"), EXAMPLES["duration"])
+def test_durations_never_say_sixty_minutes(seconds: float | None, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (110e3, 140e3, "110k–140k"),
+        (0.0, 140e3, "< 140k"),
+        (110e3, math.inf, "> 110k"),
+        (110e3, None, "> 110k"),
+        (None, None, "unbounded"),
+    ],
+)
+def test_open_intervals_say_which_side_is_known(
+    low: float | None, high: float | None, text: str
+) -> None:
+    assert interval(low, high) == text
+
+
+def test_shares_and_differences_carry_their_unit() -> None:
+    assert percent(0.95) == "95 %"
+    assert percent(0.995) == "99.5 %"
+    assert dex(0.0312) == "+0.031 dex"
+    assert dex(-0.2) == "−0.200 dex"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0312, "0.0312"), (3e-5, "3.0·10⁻⁵"), (1e-20, "< 10⁻¹²"), (None, "–"), (1.0, "1")],
+)
+def test_small_p_values_are_powers_of_ten(value: float | None, text: str) -> None:
+    assert p_value(value) == text
+
+
+def test_ticks_far_below_one_stay_apart() -> None:
+    assert [scientific(v) for v in (1.5e-6, 2e-6)] == ["1.5·10⁻⁶", "2·10⁻⁶"]
+
+
+def test_counts_agree_with_their_noun() -> None:
+    assert count(1, "run") == "1 run"
+    assert count(14300, "run") == "14,300 runs"

@@ -1,0 +1,141 @@
+"""The chooser of a located cell, asked about cells whose answer is known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+
+from groktime.service.sweep.locate import (
+    NARROW,
+    Choice,
+    Finding,
+    Grid,
+    LocatedKind,
+    Progress,
+    locate,
+)
+
+K_MEM = 10_000.0
+PARAMS = {d: 122 * d + 2 * (16 * d * d + 2 * d) + d for d in range(16, 130, 2)}
+CAP = 5000
+
+
+def grid(widths: range = range(16, 130, 2)) -> Grid:
+    return Grid(
+        {d: PARAMS[d] for d in widths},
+        range(42, 52),
+        lambda kind, width: float(PARAMS[width]),
+        K_MEM,
+    )
+
+
+def cell(crossing: float, onset: float) -> Callable[[Choice], Finding]:
+    """Runs of a cell without noise: T_mem falls steeply through T_gen at the crossing."""
+
+    def run(choice: Choice) -> Finding:
+        p = PARAMS[choice.width]
+        time = 300 * (crossing / p) ** (4.0 if choice.kind == "speed" else 0.4)
+        reached = time if time <= CAP else None
+        delayed = p > onset if choice.kind == "grok" else None
+        return Finding(choice.kind, choice.width, choice.seed, reached, min(time, CAP), delayed)
+
+    return run
+
+
+def located(
+    run: Callable[[Choice], Finding], space: Grid, at_once: int = 2
+) -> tuple[Progress, list[Finding]]:
+    findings: list[Finding] = []
+    while True:
+        progress = locate(space, findings)
+        if progress.is_done:
+            return progress, findings
+        asked = [(c.kind, c.width, c.seed) for c in progress.choices]
+        trained = [(f.kind, f.width, f.seed) for f in findings]
+        assert len(set(asked)) == len(asked), "a run is asked for twice"
+        assert not set(asked) & set(trained), "a trained run is asked for again"
+        findings += [run(choice) for choice in progress.choices[:at_once]]
+        assert len(findings) < 100
+
+
+@pytest.mark.parametrize("at", [22_000.0, 46_000.0, 120_000.0])
+@pytest.mark.parametrize("at_once", [1, 2, 8])
+def test_both_points_are_placed_with_few_runs_wherever_they_are(at: float, at_once: int) -> None:
+    progress, findings = located(cell(at, at / 2), grid(), at_once)
+    assert progress.crossing is not None
+    assert progress.onset is not None
+    assert progress.crossing.status == progress.onset.status == "placed"
+    assert progress.crossing.params == pytest.approx(at, rel=0.02)
+    assert progress.crossing.bracket is not None
+    low, high = progress.crossing.bracket
+    assert low < at < high
+    step = max(math.log(PARAMS[d + 2] / PARAMS[d]) for d in (16, 24, 32, 64))
+    assert math.log(high / low) <= max(NARROW, step)
+    assert progress.onset.params is not None
+    assert abs(math.log10(progress.onset.params / (at / 2))) < 0.08
+    assert len(findings) <= 45
+
+
+def test_each_side_of_the_crossing_is_confirmed_by_a_width_beyond() -> None:
+    progress, findings = located(cell(46_000.0, 20_000.0), grid())
+    assert progress.crossing is not None
+    assert progress.crossing.bracket is not None
+    low, high = progress.crossing.bracket
+    speeds = {PARAMS[f.width] for f in findings if f.kind == "speed"}
+    assert min(speeds) < low
+    assert max(speeds) > high
+
+
+@pytest.mark.parametrize("at", [2_000.0, 5_000_000.0])
+def test_a_cell_without_a_crossing_says_so_only_when_an_end_is_decided(at: float) -> None:
+    space = grid()
+    progress, findings = located(cell(at, 30_000.0), space)
+    assert progress.crossing is not None
+    assert progress.crossing.status == "no crossing in range"
+    end = 16 if at < 10_000 else 128
+    assert {f.kind for f in findings if f.width == end} == {"speed", "grok"}
+
+
+def test_runs_in_flight_are_not_asked_for_again() -> None:
+    first = locate(grid(), [])
+    flying: set[tuple[LocatedKind, int, int]] = {(c.kind, c.width, c.seed) for c in first.choices}
+    again = locate(grid(), [], in_flight=flying)
+    assert not flying & {(c.kind, c.width, c.seed) for c in again.choices}
+
+
+def test_a_finer_precision_asks_for_more_seeds() -> None:
+    run, space = cell(46_000.0, 20_000.0), grid()
+    _, findings = located(run, space)
+    assert locate(space, findings, precision=0.03).is_done
+    finer = locate(space, findings, precision=0.005, wanted=("crossing",))
+    assert {c.why for c in finer.choices} == {"another seed beside the crossing"}
+
+
+def test_two_seeds_that_disagree_are_settled_by_a_third() -> None:
+    run, space = cell(48_000.0, 20_000.0), grid(range(28, 52, 4))
+    agreed = [
+        run(Choice(kind, width, seed, ""))
+        for kind in ("speed", "grok")
+        for width in (32, 36, 40, 44)
+        for seed in (42, 43)
+    ]
+    assert locate(space, agreed, precision=0.1, wanted=("crossing",)).is_done
+    wild = [
+        Finding(f.kind, f.width, f.seed, 2 * f.last_epoch, 2 * f.last_epoch)
+        if (f.kind, f.width, f.seed) == ("speed", 36, 43)
+        else f
+        for f in agreed
+    ]
+    choices = locate(space, wild, precision=0.1, wanted=("crossing",)).choices
+    assert [(c.kind, c.width, c.seed) for c in choices] == [("speed", 36, 44)]
+
+
+def test_only_what_is_wanted_is_asked_for() -> None:
+    run, space = cell(46_000.0, 20_000.0), grid()
+    findings: list[Finding] = []
+    while not (progress := locate(space, findings, wanted=("onset",))).is_done:
+        assert {c.kind for c in progress.choices} == {"grok"}
+        findings += [run(choice) for choice in progress.choices]
+    assert progress.crossing is None
