@@ -31,6 +31,11 @@ OTHERS = {
     "last_batch",
     "mini",
     "central-two-cores",
+    "central-mid-widths",
+    "central-narrow-widths",
+    "central-balanced",
+    "capacity-protocols",
+    "capacity-patience",
     "weight_decay-two-cores",
     "demo",
 }
@@ -201,3 +206,24 @@ def test_the_runs_of_central_share_their_parts() -> None:
     assert len({member.spec.key for member in members}) == 18_756
     assert len({id(member.spec.model) for member in members}) < 400
     assert len({id(member.spec.data) for member in members}) < 40
+
+
+@pytest.mark.parametrize("name", ["central-mid-widths", "central-narrow-widths"])
+def test_added_widths_repeat_no_run_of_the_suites_they_add_to(name: str) -> None:
+    """An analysis takes one run for a width and a seed."""
+    suite = load_suite(f"{name}-released")
+    members = [*suite.members(), *(m for donor in suite.inherited for m in donor.members)]
+    places = [(m.spec.kind, m.prime, m.spec.model.width, m.spec.seed) for m in members]
+    trained = [place for place in places if place[0] != "capacity"]
+    assert len(trained) == len(set(trained))
+
+
+@pytest.mark.parametrize("name", ["capacity-protocols", "capacity-patience"])
+def test_capacity_by_protocol_has_full_batches_and_more_than_the_networks_can_hold(
+    name: str,
+) -> None:
+    runs = load_suite(f"{name}-released").runs()
+    assert all(run.data.n_train % run.optimiser.batch_size == 0 for run in runs)
+    for width in {run.model.width for run in runs}:
+        largest = max((r for r in runs if r.model.width == width), key=lambda r: r.data.n_train)
+        assert largest.k_mem > 3.6 * largest.params
