@@ -2,8 +2,9 @@
 
 The file is one line of text, then a zip archive:
 groktime-dump 1 sha256=<of everything after this line>
-The archive holds manifest.json (suite, how it was made, counts), runs.jsonl (one run a line with
-its attempts) and curve.parquet (rows of all runs, which it names by their line, counted from 0).
+The archive holds manifest.json (suite, how it was made, forecasts, counts), runs.jsonl (one run a
+line with its attempts) and curve.parquet (rows of all runs, which it names by their line, counted
+from 0).
 The whole file is checked before anything in it is believed. Nothing in it is ever executed.
 """
 
@@ -30,6 +31,7 @@ from sqlalchemy import Connection, text
 
 from groktime.db.claims import provenance
 from groktime.db.export import Table, batches, curves_table
+from groktime.db.forecasts import CLAIMED, list_forecasts
 from groktime.db.migrate import head
 from groktime.db.suites import SuiteRow, get_suite
 from groktime.service.errors import DumpError, InputError
@@ -206,6 +208,7 @@ def dump_suite(
                 },
                 "frozen_at": suite.frozen_at.isoformat() if suite.frozen_at else None,
                 "recorded": _recorded(connection, suite, dense),
+                "forecasts": _forecasts(connection, suite.id),
                 "runs": runs,
                 "closed": closed,
                 "curve_rows": rows,
@@ -268,6 +271,19 @@ def _recorded(connection: Connection, suite: SuiteRow, dense: int | None) -> dic
         kept = {field: value for field, value in earlier.items() if field != "frozen"}
         made = kept if same else made | {"thinning": earlier.get("thinning")}
     return made if dense is None else made | {"thinning": thinning_rule(dense)}
+
+
+def _forecasts(connection: Connection, suite_id: int) -> list[dict[str, Any]]:
+    """What was predicted of the suite and when, oldest first; whose word that is, a load says."""
+    return [
+        {
+            "created_at": row.created_at.astimezone(UTC).isoformat(),
+            "spec": {name: value for name, value in row.spec.items() if name != CLAIMED},
+            "predictions": row.predictions,
+            "score": row.score,
+        }
+        for row in reversed(list_forecasts(connection, suite_id))
+    ]
 
 
 def _instant(written: object) -> datetime | None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Row, text
+
+CLAIMED = "claimed"  # in a spec: its time is the word of whoever dumped it
 
 SELECT = """
 SELECT f.id, s.name AS suite, f.created_at, f.spec, f.predictions, f.score
@@ -41,6 +43,30 @@ def insert_forecast(
     )
     assert isinstance(found, int)
     return found
+
+
+def load_forecasts(
+    connection: Connection, suite_id: int, forecasts: Iterable[tuple[datetime, dict[str, Any]]]
+) -> None:
+    """Take a dump's forecasts as (when it was made, spec, predictions and score); each once."""
+    for created_at, document in forecasts:
+        spec = {**document["spec"], CLAIMED: "by the dump"}
+        connection.execute(
+            text(
+                "INSERT INTO forecasts (suite_id, created_at, spec, predictions, score) "
+                "SELECT :suite, :at, CAST(:spec AS jsonb), CAST(:predictions AS jsonb), "
+                "CAST(:score AS jsonb) WHERE NOT EXISTS (SELECT FROM forecasts "
+                "WHERE suite_id = :suite AND created_at = :at "
+                "AND predictions = CAST(:predictions AS jsonb))"
+            ),
+            {
+                "suite": suite_id,
+                "at": created_at,
+                "spec": json.dumps(spec),
+                "predictions": json.dumps(document["predictions"]),
+                "score": None if document["score"] is None else json.dumps(document["score"]),
+            },
+        )
 
 
 def score_forecast(connection: Connection, forecast_id: int, score: Mapping[str, Any]) -> bool:

@@ -34,6 +34,7 @@ from sqlalchemy.exc import DBAPIError
 
 from groktime.db.curve import COLUMNS
 from groktime.db.dump import CURVE, MANIFEST, RUNS, damage_is_refused, opened
+from groktime.db.forecasts import load_forecasts
 from groktime.db.maintenance import CHECKS
 from groktime.db.migrate import known_revisions
 from groktime.db.retry import first_line
@@ -189,6 +190,15 @@ class DumpedSuite(_Strict):
     design: Literal["grid", "locate"] = "grid"
 
 
+class DumpedForecast(_Strict):
+    """What was predicted of the suite, and when, as the dump's maker says."""
+
+    created_at: AwareDatetime
+    spec: dict[str, Any]
+    predictions: dict[str, Any]
+    score: dict[str, Any] | None
+
+
 class Manifest(_Strict):
     """What a dump says of itself."""
 
@@ -198,6 +208,7 @@ class Manifest(_Strict):
     suite: DumpedSuite
     frozen_at: AwareDatetime | None
     recorded: dict[str, Any]
+    forecasts: list[DumpedForecast] = Field(default=[], max_length=1_000)
     runs: int = Field(ge=0, le=MAX_RUNS, strict=True)
     closed: int = Field(ge=0, le=MAX_RUNS, strict=True)
     curve_rows: int = Field(ge=0, strict=True)
@@ -269,6 +280,8 @@ def _validate(
     if manifest.curve_rows > epochs:
         raise DumpError(f"{path} has more epochs ({manifest.curve_rows}) than its runs ({epochs})")
     _validate_curve(archive, manifest, path)
+    for index, forecast in enumerate(manifest.forecasts):
+        _refuse_strange_text(forecast.model_dump(mode="json"), f"forecast {index}")
     suite = manifest.suite
     try:
         known = check_suite(suite.name, suite.spec, suite.hash, own, inherited)
@@ -331,6 +344,11 @@ def _merge(
         raise DumpError(
             f"{path}: the summary of its run {bad} is not that of its curve; nothing was changed"
         )
+    load_forecasts(
+        connection,
+        suite_id,
+        ((f.created_at, f.model_dump(exclude={"created_at"})) for f in manifest.forecasts),
+    )
     linked = connection.execute(text(LINK), {"suite": suite_id}).rowcount
     if linked or taken:
         _raise_revisions(connection, suite_id)
@@ -380,26 +398,26 @@ def _documents(archive: zipfile.ZipFile) -> Iterator[dict[str, Any]]:
                 raise ValueError(f"run {str(run['key'])[:64]!r} does not have the key of its spec")
             if not isinstance(attempts, list) or not isinstance(document["inherited"], bool):
                 raise ValueError(f"run {spec.key}: attempts or inherited is of another type")
-            _refuse_strange_text({n: v for n, v in run.items() if n != "spec"}, spec.key)
-            _refuse_strange_text(attempts, spec.key)
+            _refuse_strange_text({n: v for n, v in run.items() if n != "spec"}, f"run {spec.key}")
+            _refuse_strange_text(attempts, f"run {spec.key}")
             run.update(spec.columns())
             yield document
 
 
-def _refuse_strange_text(value: Any, key: str) -> None:
+def _refuse_strange_text(value: Any, where: str) -> None:
     """Control characters, direction overrides and endless texts have no place in a result."""
     if isinstance(value, dict):
         for name, inner in value.items():
-            _refuse_strange_text(name, key)
-            _refuse_strange_text(inner, key)
+            _refuse_strange_text(name, where)
+            _refuse_strange_text(inner, where)
     elif isinstance(value, list):
         for inner in value:
-            _refuse_strange_text(inner, key)
+            _refuse_strange_text(inner, where)
     elif isinstance(value, str):
         try:
             _plain(value)
         except ValueError as problem:
-            raise ValueError(f"run {key}: {problem}") from None
+            raise ValueError(f"{where}: {problem}") from None
 
 
 def _copy_runs(connection: Connection, archive: zipfile.ZipFile) -> int:

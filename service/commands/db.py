@@ -98,18 +98,23 @@ def dump(
 
 @app.command()
 def load(
-    file: Annotated[Path, typer.Argument(help="A file that `groktime db dump` wrote.")],
+    files: Annotated[list[Path], typer.Argument(help="Files that `groktime db dump` wrote.")],
     as_json: Json = False,
 ) -> None:
-    """Merge a dump by run key; loading it again changes nothing."""
-    loaded = load_dump(connect(), file, check_stored)
-    if as_json:
-        typer.echo(json.dumps(asdict(loaded)))
-        return
-    typer.echo(
-        f"suite {loaded.suite}: results of {loaded.taken:,} runs taken, {loaded.curve_rows:,} "
-        f"epochs; {loaded.created:,} runs are new here"
-    )
+    """Merge dumps by run key; loading one again changes nothing.
+
+    Example: groktime db load recordings/*.groktime
+    """
+    engine = connect()
+    for file in files:
+        loaded = load_dump(engine, file, check_stored)
+        if as_json:
+            typer.echo(json.dumps(asdict(loaded)))
+            continue
+        typer.echo(
+            f"suite {loaded.suite}: results of {loaded.taken:,} runs taken, {loaded.curve_rows:,} "
+            f"epochs; {loaded.created:,} runs are new here"
+        )
 
 
 @app.command()

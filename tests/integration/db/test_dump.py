@@ -18,6 +18,7 @@ from sqlalchemy import text
 
 from groktime.db.claims import claim, release
 from groktime.db.dump import MANIFEST, Dumped, dump_suite, opened, seal
+from groktime.db.forecasts import insert_forecast, list_forecasts, score_forecast
 from groktime.db.load import load_dump
 from groktime.db.maintenance import check
 from groktime.db.suites import get_suite, open_runs
@@ -66,7 +67,7 @@ def everything(database: Database) -> list[Any]:
     """All tables as text, to find any change at all."""
     found = []
     with database.engine.connect() as connection:
-        for table in ("suites", "runs", "suite_runs", "attempts", "curve"):
+        for table in ("suites", "runs", "suite_runs", "attempts", "curve", "forecasts"):
             rows = connection.scalars(text(f"SELECT t::text FROM {table} t ORDER BY t::text"))
             found.append(rows.all())
     return found
@@ -91,6 +92,26 @@ def test_a_loaded_suite_equals_the_dumped_one(
         suite = get_suite(connection, "little")
     assert suite.recorded is not None
     assert suite.recorded["devices"] == ["cpu"]
+
+
+def test_forecasts_travel_with_their_time_and_are_said_to_be_the_dumps(
+    recorded: Database, other: Database, tmp_path: Path
+) -> None:
+    file = tmp_path / "little.dump"
+    with recorded.engine.begin() as connection:
+        suite_id = get_suite(connection, "little").id
+        insert_forecast(connection, suite_id, {"why": "first"}, {"p_cross": 1e5})
+        number = insert_forecast(connection, suite_id, {"why": "second"}, {"p_cross": 2e5})
+        score_forecast(connection, number, {"error": 0.1})
+        here = list_forecasts(connection, suite_id)
+    write_dump(recorded, file)
+    for _ in range(2):
+        load_dump(other.engine, file, check_listed)
+    with other.engine.connect() as connection:
+        there = list_forecasts(connection, get_suite(connection, "little").id)
+    said = [(f.created_at, f.predictions, f.score) for f in there]
+    assert said == [(f.created_at, f.predictions, f.score) for f in here]
+    assert [f.spec for f in there] == [{**f.spec, "claimed": "by the dump"} for f in here]
 
 
 def test_reals_and_attempts_travel_unchanged(
