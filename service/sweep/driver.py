@@ -319,7 +319,8 @@ def _run_located(
     """Choose and train runs of a located suite until its cells are as precise as it asks."""
     where = cluster_address(address, settings.ray_address)
     with joined_cluster(options, settings, where) as capacity:
-        from groktime.service.sweep.searcher import described, run_located
+        from groktime.service.sweep.located import described
+        from groktime.service.sweep.searcher import run_located
 
         _, nodes = members()
         check_database_reaches(database_url, nodes)

@@ -7,11 +7,9 @@ a sweep that was killed goes on where it was, and what other sweeps have trained
 from __future__ import annotations
 
 import logging
-import math
 import secrets
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ray import tune
@@ -22,133 +20,22 @@ from groktime.db.claims import expire, fail_runs, reopen, revoke_leases
 from groktime.db.retry import retrying
 from groktime.service.errors import SweepError
 from groktime.service.settings import Settings
-from groktime.service.spec import RunSpec, ladder_index
 from groktime.service.suites import Suite
 from groktime.service.sweep.cluster import ClusterCapacity
-from groktime.service.sweep.cost import flops_per_epoch
-from groktime.service.sweep.locate import (
-    Choice,
-    Finding,
-    Grid,
-    LocatedKind,
-    Noise,
-    Prior,
-    Progress,
-    locate,
-    pooled_noise,
-)
+from groktime.service.sweep.locate import Choice
+from groktime.service.sweep.located import Cell, LocatedCells, described, known_runs
 from groktime.service.sweep.selection import SweepOptions, SweepReport, register
 from groktime.service.sweep.tuner import RETRIES, Outcomes
 from groktime.workers.trainable import BundleTrainable, WorkerConfig
-
-T_GEN_EPOCHS = 300.0  # of a grok run, for the price of one that nobody has seen
-
-KNOWN = """
-SELECT r.id, r.key, r.state, r.reason, r.last_epoch, r.seconds,
-    r.first_online[:e_train] AS e_train, r.first_online[:t_mem] AS t_mem,
-    r.first_val[:e_val] AS e_val, r.first_val[:t_gen] AS t_gen
-FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
-WHERE sr.suite_id = :suite AND r.kind <> 'capacity'
-"""
-
-Run = tuple[LocatedKind, int, int]  # kind, width, seed
-
-
-@dataclass
-class Cell:
-    """One prime at one setting: what may be trained there, and what is known."""
-
-    label: str
-    prime: int
-    setting: Mapping[str, Any]
-    specs: dict[Run, RunSpec]
-    grid: Grid
-    findings: list[Finding] = field(default_factory=list)
-    taken: set[Run] = field(default_factory=set)  # in flight, or failed and not asked for again
-    progress: Progress | None = None
-
-    @property
-    def runs(self) -> int:
-        return len(self.findings) + len(self.taken)
-
-
-def cells_of(suite: Suite) -> list[Cell]:
-    """The suite's cells with everything its design may choose from."""
-    grouped: dict[tuple[int, str], list[Any]] = {}
-    for member in suite.members():
-        if member.spec.kind != "capacity":
-            setting = ", ".join(f"{name} {value}" for name, value in member.setting.items())
-            grouped.setdefault((member.prime, setting), []).append(member)
-    cells = []
-    for (prime, setting), members in grouped.items():
-        specs: dict[Run, RunSpec] = {
-            (m.spec.kind, m.spec.model.width, m.spec.seed): m.spec for m in members
-        }
-        label = f"p={prime}" + (f", {setting}" if setting else "")
-        cells.append(Cell(label, prime, members[0].setting, specs, _grid(specs)))
-    return cells
-
-
-def _grid(specs: Mapping[Run, RunSpec]) -> Grid:
-    params = {width: spec.params for (_, width, _), spec in sorted(specs.items())}
-    seeds = sorted({seed for _, _, seed in specs})
-    some = next(iter(specs.values()))
-    centre = math.log(some.k_mem) + Prior().crossing
-
-    def seconds(kind: LocatedKind, width: int) -> float:
-        """Relative price: work of an epoch times the epochs that are likely there."""
-        spec = specs[kind, width, seeds[0]]
-        epochs = T_GEN_EPOCHS
-        if kind == "speed":
-            below = 4.0 * (centre - math.log(params[width]))
-            epochs = min(T_GEN_EPOCHS * math.exp(min(max(below, -3.0), 5.0)), spec.stop.max_epochs)
-        return flops_per_epoch(spec) * epochs
-
-    return Grid(dict(sorted(params.items())), seeds, seconds, some.k_mem)
-
-
-def sharpened(prior: Prior, cells: Sequence[Cell]) -> Prior:
-    """The prior of a cell once others of the suite are placed: they lie at like multiples of K_mem.
-
-    A cell counts as much as the prior itself, so that three of them outweigh it.
-    """
-    crossings, onsets = [prior.crossing], [prior.onset]
-    sums = {"mem": prior.noise.weight * prior.noise.mem**2, "gen": 0.0}
-    sums["gen"] = prior.noise.weight * prior.noise.gen**2
-    weight = prior.noise.weight
-    for cell in cells:
-        found = cell.progress
-        if found is None:
-            continue
-        for points, point in ((crossings, found.crossing), (onsets, found.onset)):
-            if point is not None and point.status == "placed" and point.params:
-                points.append(math.log(point.params / cell.grid.k_mem))
-        noise = pooled_noise(cell.findings, prior.noise)
-        sums["mem"] += noise.mem**2
-        sums["gen"] += noise.gen**2
-        weight += 1
-    return replace(
-        prior,
-        crossing=sum(crossings) / len(crossings),
-        onset=sum(onsets) / len(onsets),
-        noise=Noise(
-            math.sqrt(sums["mem"] / weight), math.sqrt(sums["gen"] / weight), prior.noise.weight
-        ),
-    )
 
 
 class Locator:
     """What a located suite knows, read from Postgres, and the run it wants next."""
 
     def __init__(self, suite: Suite, engine: Engine, options: SweepOptions) -> None:
-        assert suite.file.design is not None, "only located suites have a locator"
-        self.suite, self.engine, self.design = suite, engine, suite.file.design
-        primes = options.selection.primes
-        self.cells = [cell for cell in cells_of(suite) if not primes or cell.prime in primes]
-        self._places: dict[str, list[tuple[Cell, Run]]] = {}
-        for cell in self.cells:
-            for run, spec in cell.specs.items():
-                self._places.setdefault(spec.key, []).append((cell, run))
+        self.suite, self.engine = suite, engine
+        self._located = LocatedCells(suite, options.selection.primes)
+        self.cells, self.design = self._located.cells, self._located.design
         self.registered = register(suite, engine)
         if options.retry_failed:
             known = self.known()
@@ -156,39 +43,12 @@ class Locator:
 
     def refresh(self) -> None:
         """Read what every cell has, and think again about what it lacks."""
-        for cell in self.cells:
-            cell.findings.clear()
-            cell.taken.clear()
-        for row in retrying(self.known):
-            for cell, (kind, width, seed) in self._places.get(row.key, ()):
-                diverged = row.state == "failed" and row.reason == "diverged"
-                if row.state not in ("done", "set_aside") and not diverged:
-                    cell.taken.add((kind, width, seed))
-                    continue
-                epoch = row.t_mem if kind == "speed" else row.t_gen
-                delayed = _delayed(row) if kind == "grok" else None
-                cell.findings.append(Finding(kind, width, seed, epoch, row.last_epoch, delayed))
-        prior = sharpened(Prior(), self.cells)
-        for cell in self.cells:
-            cell.progress = locate(
-                cell.grid,
-                cell.findings,
-                precision=self.design.precision,
-                wanted=self.design.place,
-                prior=prior,
-                in_flight=cell.taken,
-            )
+        self._located.learn(retrying(self.known))
 
     def known(self) -> Sequence[Any]:
         """The suite's runs as the database has them, with their first passages."""
-        wanted = self.suite.analysis.thresholds
-        columns = {
-            name: ladder_index(getattr(wanted, name)) or ladder_index(0.99)
-            for name in ("e_train", "t_mem", "e_val", "t_gen")
-        }
         with self.engine.connect() as connection:
-            found = connection.execute(text(KNOWN), {"suite": self.registered.suite_id, **columns})
-            return found.all()
+            return known_runs(connection, self.registered.suite_id, self.suite.analysis)
 
     def unfinished(self) -> list[int]:
         """Numbers of runs that were chosen before and never closed: they are trained first."""
@@ -215,15 +75,6 @@ class Locator:
         assert isinstance(number, int), "the run was registered just now"
         cell.taken.add((choice.kind, choice.width, choice.seed))
         return cell, choice, number
-
-
-def _delayed(row: Any) -> bool | None:
-    """ΔE > 0; None: training never got there, or was censored together with validation."""
-    if row.e_train is None:
-        return None
-    if row.e_val is None:
-        return True if row.last_epoch > row.e_train else None
-    return bool(row.e_val > row.e_train)
 
 
 class LocateSearcher(Searcher):
@@ -273,25 +124,6 @@ class LocateSearcher(Searcher):
 
     def restore(self, checkpoint_path: str) -> None:
         """Nothing: Postgres has it."""
-
-
-def described(cell: Cell) -> str:
-    """`crossing 41,200 (± 0.02 dex, 36,832–46,044), onset searching; 14 runs`."""
-    parts = []
-    for name in ("crossing", "onset"):
-        point = getattr(cell.progress, name) if cell.progress else None
-        if point is None:
-            continue
-        if point.params is None:
-            parts.append(f"{name} {point.status}")
-            continue
-        text_ = f"{name} {point.params:,.0f}"
-        about = [] if point.half_width is None else [f"± {point.half_width:.3f} dex"]
-        if point.bracket:
-            about.append(f"{point.bracket[0]:,.0f}–{point.bracket[1]:,.0f}")
-        about.append(point.status)
-        parts.append(f"{text_} ({', '.join(about)})")
-    return f"{'; '.join(parts)}; {cell.runs} runs"
 
 
 def run_located(
