@@ -41,7 +41,7 @@ COMMANDS = {
         "Choose and train runs until the crossing and the onset of one cell are placed.",
     ),
     "status": Place(
-        "sweep",
+        "status",
         "status",
         "Cells × seeds of a suite: done, running, stale, failed, censored; speed and time left.",
     ),

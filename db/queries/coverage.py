@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-import pandas as pd
 from pydantic import Field
 from sqlalchemy import Connection, text
 
-from groktime.db.queries.frames import read_frame
-from groktime.db.queries.runs import column_kind
-from groktime.db.schema import SPEC_COLUMNS
 from groktime.service.errors import InputError
+from groktime.service.spec import SETTING_COLUMNS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COUNTED_BY = ("prime", "n_train", "width", *SETTING_COLUMNS)
 
 COVERAGE = """
 SELECT r.kind, sr.inherited {by}, count(*),
@@ -24,7 +26,7 @@ SELECT r.kind, sr.inherited {by}, count(*),
     count(*) FILTER (WHERE r.state = 'failed'),
     count(*) FILTER (WHERE r.state = 'set_aside'),
     count(*) FILTER (WHERE r.state = 'done' AND r.stopped_by = 'cap'),
-    count(*) FILTER (WHERE r.reason = 'diverged'), sum(r.last_epoch)
+    count(*) FILTER (WHERE r.reason = 'diverged'), sum(r.last_epoch)::bigint
 FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
 WHERE sr.suite_id = %(suite)s
 GROUP BY r.kind, sr.inherited {by} ORDER BY r.kind, sr.inherited {by}
@@ -91,13 +93,28 @@ def coverage_frame(
 
     `censored` are done runs that the cap stopped; `epochs` the epochs recorded.
     """
-    for name in by:
-        if name not in SPEC_COLUMNS or name == "kind":
-            raise InputError(f"by: {name!r} is not a column of specs; see RunSpec.columns()")
+    from groktime.db.queries.frames import read_frame
+    from groktime.db.queries.runs import column_kind
+
     types = {"kind": "text", "inherited": "bool"} | {name: column_kind(name) for name in by}
     types |= {name: "int" for name in COUNTS}
-    columns = "".join(f", r.{name}" for name in by)
-    return read_frame(connection, COVERAGE.format(by=columns), {"suite": suite_id}, types)
+    return read_frame(connection, _query(by), {"suite": suite_id}, types)
+
+
+def coverage_rows(
+    connection: Connection, suite_id: int, by: Sequence[str] = ("prime", "width")
+) -> list[dict[str, Any]]:
+    """The same as plain rows, for a command that does without pandas."""
+    names = ("kind", "inherited", *by, *COUNTS)
+    rows = connection.exec_driver_sql(_query(by), {"suite": suite_id})
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def _query(by: Sequence[str]) -> str:
+    for name in by:
+        if name not in COUNTED_BY:
+            raise InputError(f"by: {name!r} is not accepted; accepted: {', '.join(COUNTED_BY)}")
+    return COVERAGE.format(by="".join(f", r.{name}" for name in by))
 
 
 def failures(connection: Connection, suite_id: int) -> list[Failure]:

@@ -10,7 +10,8 @@ from pydantic import Field
 from scipy import stats
 from scipy.special import stdtrit
 
-from groktime.service.analysis.inputs import CapacityRuns, FloatArray, Method, check_method
+from groktime.service.analysis.conventions import Method, check_method
+from groktime.service.analysis.inputs import CapacityRuns, FloatArray
 from groktime.service.errors import AnalysisError
 
 PAPER_C_MODEL = 2.16  # bits per parameter, as the paper prints it

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from groktime.service.analysis.conventions import Units
 from groktime.service.analysis.crossing import Crossing, crossing
-from groktime.service.analysis.inputs import FirstPassages, FloatArray, GrokRuns, Units
+from groktime.service.analysis.inputs import FirstPassages, FloatArray, GrokRuns
 from groktime.service.analysis.onset import Onset, onset
 from groktime.service.errors import AnalysisError
 

@@ -9,15 +9,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from groktime.service.analysis.inputs import (
-    BoolArray,
-    FirstPassages,
-    FloatArray,
-    IntArray,
-    Method,
-    Units,
-    check_method,
-)
+from groktime.service.analysis.conventions import Method, Units, check_method
+from groktime.service.analysis.inputs import BoolArray, FirstPassages, FloatArray, IntArray
 from groktime.service.analysis.roots import (
     Rates,
     SignChanges,

@@ -9,14 +9,8 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from groktime.service.analysis.inputs import (
-    BoolArray,
-    FloatArray,
-    GrokRuns,
-    IntArray,
-    Method,
-    check_method,
-)
+from groktime.service.analysis.conventions import Method, check_method
+from groktime.service.analysis.inputs import BoolArray, FloatArray, GrokRuns, IntArray
 from groktime.service.analysis.ties import ROUNDING
 
 Regime = Literal["under_capacity", "memorised_only", "immediate", "grokking", "mixed"]

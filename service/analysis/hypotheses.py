@@ -29,7 +29,7 @@ from groktime.service.analysis.calibration import (
     tost,
 )
 from groktime.service.analysis.cells import FIRST_SEEDS, check_cells, log_pair, usable
-from groktime.service.analysis.inputs import Method, check_method
+from groktime.service.analysis.conventions import Method, check_method
 from groktime.service.analysis.rank import Kendall, Spearman, kendall, spearman
 from groktime.service.analysis.robustness import (
     AxisTrend,

@@ -9,29 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from groktime.service.analysis.conventions import ANY_DELAY, MinimumDelay, Units
 from groktime.service.errors import AnalysisError
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
-
-Method = Literal["paper", "robust"]
-Units = Literal["epochs", "steps"]
-
-METHODS: tuple[Method, ...] = ("paper", "robust")
-
-
-def check_method(method: str) -> Method:
-    """Refuse a convention other than the two that exist."""
-    for known in METHODS:
-        if method == known:
-            return known
-    raise AnalysisError(f"method: {method!r} is not one of paper, robust")
 
 
 def _columns(owner: object, floats: tuple[str, ...], ints: tuple[str, ...]) -> None:
@@ -139,30 +127,6 @@ class FirstPassages:
 
 
 _PASSAGE_COLUMNS = ("width", "params", "seed", "epoch", "last_epoch", "diverged")
-
-
-@dataclass(frozen=True)
-class MinimumDelay:
-    """The delay from which a run counts as delayed: so many epochs, and such a share of E_train.
-
-    The paper's: any delay at all. An offset between onset and crossing depends on it.
-    """
-
-    epochs: float = 1.0
-    share: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not (self.epochs >= 1 and np.isfinite(self.epochs)):
-            raise AnalysisError(f"min_delay: {self.epochs:g} epochs; 1 or more are accepted")
-        if not (self.share >= 0 and np.isfinite(self.share)):
-            raise AnalysisError(f"min_delay_share: {self.share:g}; 0 or more is accepted")
-
-    def after(self, e_train: FloatArray) -> FloatArray:
-        """The smallest delay that counts, in epochs, for each E_train."""
-        return np.maximum(self.epochs, self.share * e_train)
-
-
-ANY_DELAY = MinimumDelay()
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,8 +15,9 @@ import numpy as np
 from scipy import optimize
 from scipy.special import expit, log_expit, ndtri
 
+from groktime.service.analysis.conventions import Method, check_method
 from groktime.service.analysis.delay import DelayCurve, delay_curve, delays
-from groktime.service.analysis.inputs import FloatArray, GrokRuns, Method, check_method
+from groktime.service.analysis.inputs import FloatArray, GrokRuns
 from groktime.service.analysis.ties import ROUNDING
 
 REACH = 20.0  # how far beyond the data, in their ranges, an interval end is looked for

@@ -12,7 +12,8 @@ import statsmodels.api as sm
 from scipy import stats
 
 from groktime.service.analysis.cells import log_pair
-from groktime.service.analysis.inputs import FloatArray, Method, check_method
+from groktime.service.analysis.conventions import Method, check_method
+from groktime.service.analysis.inputs import FloatArray
 from groktime.service.analysis.regression import (
     Design,
     axis_design,

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from groktime.service.analysis.inputs import BoolArray, FirstPassages, FloatArray, IntArray, Units
+from groktime.service.analysis.conventions import Units
+from groktime.service.analysis.inputs import BoolArray, FirstPassages, FloatArray, IntArray
 
 CountArray = npt.NDArray[Any]  # uint8 for fewer than 256 seeds, else int64
 IndexArray = npt.NDArray[Any]

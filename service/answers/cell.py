@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from groktime.service.analysis.conventions import Method as Method
+from groktime.service.analysis.conventions import Units as Units
 from groktime.service.analysis.inputs import FirstPassages, GrokRuns
-from groktime.service.analysis.inputs import Method as Method
-from groktime.service.analysis.inputs import Units as Units
 from groktime.service.answers.question import (
     Convention,
     Labels,

@@ -11,8 +11,9 @@ from pydantic import Field
 from sqlalchemy import Connection
 
 from groktime.service.analysis import ANALYSIS_VERSION
+from groktime.service.analysis.conventions import ANY_DELAY, MinimumDelay
 from groktime.service.analysis.crossing import Crossing, crossing
-from groktime.service.analysis.inputs import ANY_DELAY, FirstPassages, GrokRuns, MinimumDelay
+from groktime.service.analysis.inputs import FirstPassages, GrokRuns
 from groktime.service.analysis.onset import Onset, onset
 from groktime.service.answers.cell import Cell, cells, first_passages, grok_runs
 from groktime.service.answers.choice import baseline_cells, choose

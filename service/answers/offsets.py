@@ -13,7 +13,7 @@ from pydantic import Field
 from sqlalchemy import Connection
 
 from groktime.service.analysis.cells import cells_frame, make_cell
-from groktime.service.analysis.inputs import MinimumDelay
+from groktime.service.analysis.conventions import MinimumDelay
 from groktime.service.analysis.robustness import within_setting
 from groktime.service.answers.cell import cells, first_passages, grok_runs
 from groktime.service.answers.question import Clock, Question, QuestionError, Thresholds

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from groktime.service.analysis.inputs import Method as Method
-from groktime.service.analysis.inputs import MinimumDelay
-from groktime.service.analysis.inputs import Units as Units
+from groktime.service.analysis.conventions import Method as Method
+from groktime.service.analysis.conventions import MinimumDelay
+from groktime.service.analysis.conventions import Units as Units
 from groktime.service.errors import AnalysisError
 
 Clock = Literal["online", "eval"]

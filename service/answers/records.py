@@ -11,12 +11,10 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from sqlalchemy import Connection, Engine, text
 
-from groktime.db.queries.frames import Passage, runs_frame
 from groktime.service.answers.question import (
     Clock,
     Convention,
@@ -28,6 +26,9 @@ from groktime.service.answers.question import (
     convention,
 )
 from groktime.service.errors import SuiteError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SUITES = """
 SELECT s.id, s.name, s.spec, s.hash, s.revision, s.frozen_at IS NOT NULL AS frozen, s.recorded,
@@ -125,6 +126,10 @@ def read_runs(
 ) -> pd.DataFrame:
     """The suite's speed and grok runs (inherited ones too), one row each: its spec's columns,
     state, last epoch, and first passages t_mem, t_gen, e_train, e_val in epochs (NaN: none)."""
+    import pandas as pd
+
+    from groktime.db.queries.frames import Passage, runs_frame
+
     asked = thresholds or Thresholds()
     filters = {} if prime is None else {"prime": prime}
     speed = {"t_mem": Passage(clock, asked.t_mem)}
@@ -144,6 +149,8 @@ def read_runs(
 
 def read_capacity(connection: Connection, suite: SuiteRecord) -> pd.DataFrame:
     """The suite's capacity runs, one row each."""
+    from groktime.db.queries.frames import runs_frame
+
     return runs_frame(connection, suite.id, "capacity")
 
 

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import pandas as pd
 from pydantic import Field
 from sqlalchemy import Connection, text
 
-from groktime.db.queries.coverage import Failure, coverage_frame, failures, progress
-from groktime.db.schema import RUN_STATES
-from groktime.service.answers.cell import finite, plain, sortable, swept_axes
+from groktime.db.queries.coverage import (
+    Failure,
+    coverage_frame,
+    coverage_rows,
+    failures,
+    progress,
+)
 from groktime.service.answers.question import Setting, SettingValue
 from groktime.service.answers.records import SuiteRecord
 from groktime.service.spec import KINDS, SETTING_COLUMNS
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +75,7 @@ def suite_summary(
         axes=axis_values(shape),
         labels=tuple(sorted({str(task) for task in shape.loc[shape["kind"] == "speed", "task"]})),
         kinds={kind: int(shape.loc[shape["kind"] == kind, "runs"].sum()) for kind in KINDS},
-        states=StateCounts(**{state: int(own[state].sum()) for state in RUN_STATES}),
+        states=StateCounts(**{state: int(own[state].sum()) for state in STATES}),
         inherited=int(shape.loc[shape["inherited"], "runs"].sum()),
         analysis=suite.analysis,
         recorded=suite.recorded,
@@ -83,6 +89,8 @@ def _untrained(compared: pd.DataFrame) -> tuple[int, ...]:
 
 def axis_values(shape: pd.DataFrame) -> dict[str, tuple[SettingValue, ...]]:
     """Values of every swept axis; a batch of the whole training set is called full."""
+    from groktime.service.answers.cell import plain, sortable, swept_axes
+
     grok = shape[shape["kind"] == "grok"]
     defining = grok if len(grok) else shape[shape["kind"] == "speed"]
     if not len(defining):
@@ -106,6 +114,9 @@ class StateCounts:
     done: int
     failed: int
     set_aside: Annotated[int, Field(description="censored before their cap, resumable")] = 0
+
+
+STATES = tuple(field.name for field in fields(StateCounts))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,17 +150,17 @@ class CoverageAnswer:
 
 def coverage(connection: Connection, suite: SuiteRecord) -> CoverageAnswer:
     """Where a suite stands now."""
-    counted = coverage_frame(connection, suite.id, ("prime", "width", *SETTING_COLUMNS))
-    frame = counted[~counted["inherited"]]
-    swept = [name for name in SETTING_COLUMNS if _varies(frame, name)]
+    counted = coverage_rows(connection, suite.id, ("prime", "width", *SETTING_COLUMNS))
+    own = [row for row in counted if not row["inherited"]]
+    swept = [name for name in SETTING_COLUMNS if _varies(own, name)]
     pace = progress(connection, suite.id)
     return CoverageAnswer(
         suite=suite.name,
         revision=suite.revision,
-        states=_counts(frame),
-        kinds={kind: _counts(frame[frame["kind"] == kind]) for kind in KINDS},
-        inherited=int(counted.loc[counted["inherited"], "runs"].sum()),
-        cells=tuple(_cell(row, swept) for row in frame.to_dict("records")),
+        states=_counts(own),
+        kinds={kind: _counts(row for row in own if row["kind"] == kind) for kind in KINDS},
+        inherited=sum(row["runs"] for row in counted if row["inherited"]),
+        cells=tuple(_cell(row, swept) for row in own),
         failures=tuple(failures(connection, suite.id)),
         epochs_recorded=pace.epochs,
         runs_per_minute=pace.runs_per_minute,
@@ -157,24 +168,30 @@ def coverage(connection: Connection, suite: SuiteRecord) -> CoverageAnswer:
     )
 
 
-def _varies(frame: pd.DataFrame, name: str) -> bool:
+Row = Mapping[str, Any]
+
+
+def _varies(rows: Sequence[Row], name: str) -> bool:
     """Several values within one kind at one prime: part of what tells its cells apart."""
-    if not len(frame):
-        return False
-    return bool((frame.groupby(["kind", "prime"])[name].nunique(dropna=False) > 1).any())
+    first: dict[tuple[str, int], Any] = {}
+    return any(first.setdefault((r["kind"], r["prime"]), r[name]) != r[name] for r in rows)
 
 
-def _counts(frame: pd.DataFrame) -> StateCounts:
-    return StateCounts(**{state: int(frame[state].sum()) for state in RUN_STATES})
+def _counts(rows: Iterable[Row]) -> StateCounts:
+    sums = dict.fromkeys(STATES, 0)
+    for row in rows:
+        for state in STATES:
+            sums[state] += row[state]
+    return StateCounts(**sums)
 
 
-def _cell(row: Mapping[Hashable, Any], swept: list[str]) -> CellCoverage:
+def _cell(row: Row, swept: Sequence[str]) -> CellCoverage:
     return CellCoverage(
         kind=row["kind"],
         prime=row["prime"],
         width=row["width"],
-        setting={name: plain(row[name]) for name in swept},
-        states=StateCounts(**{state: row[state] for state in RUN_STATES}),
+        setting={name: row[name] for name in swept},
+        states=StateCounts(**{state: row[state] for state in STATES}),
         censored=row["censored"],
         diverged=row["diverged"],
     )
@@ -256,6 +273,8 @@ class TrainingAnswer:
 
 def training(connection: Connection, suite: SuiteRecord) -> TrainingAnswer:
     """What it took to train the suite."""
+    from groktime.service.answers.cell import finite
+
     asked = {"suite_id": suite.id}
     cost = connection.execute(text(COST), asked).one()
     return TrainingAnswer(

@@ -1,4 +1,4 @@
-"""`groktime sweep`, `submit` and `status`: train a suite here or on a cluster, and look at it."""
+"""`groktime sweep` and `submit`: train a suite here or on a cluster."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ from groktime.service.suites import Suite, load_suite
 from groktime.service.words import count
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine
+    from sqlalchemy import Engine
 
     from groktime.db.engine import Role
-    from groktime.service.answers.suites import CoverageAnswer
     from groktime.service.sweep.selection import PreparedSweep, SweepOptions, SweepReport
 
 EXIT_RUNS_FAILED = 1
@@ -324,96 +323,3 @@ def submitted(
     engine.dispose()
     typer.echo(f"submitted {job} as sweep {number}")
     return job
-
-
-def status(
-    suite: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[SUITE]",
-            help="A suite; default: all of them.",
-            autocompletion=complete_suite,
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
-) -> None:
-    """Cells × seeds of a suite: done, running, stale, failed, censored; speed and time left.
-
-    Example: groktime status mini
-    """
-    from groktime.db.engine import connect
-    from groktime.service.answers.records import read_suite, read_suites, reading
-    from groktime.service.answers.suites import coverage
-
-    engine = connect(role="reader")
-    with reading(engine) as connection:
-        records = [read_suite(connection, suite)] if suite else read_suites(connection)
-        answers = [coverage(connection, record) for record in records]
-        first = None if suite else _answering_suite(connection)
-    engine.dispose()
-    if as_json:
-        typer.echo(json.dumps([asdict(answer) for answer in answers]))
-        return
-    console = Console(highlight=False)
-    if not answers:
-        console.print("no suite has been swept yet; start with: groktime sweep demo")
-    elif suite:
-        print_cells(answers[0], console)
-    else:
-        print_suites(answers, console)
-        console.print(f"questions that name none are answered by {first}")
-
-
-def _answering_suite(connection: Connection) -> str | None:
-    """The suite that answers questions which name none; choosing it takes the whole analysis."""
-    from groktime.service.answers.choice import default_suite
-
-    return default_suite(connection, get_settings().default_suite)
-
-
-def print_suites(answers: list[CoverageAnswer], console: Console) -> None:
-    """One line a suite."""
-    names = ("done", "running", "stale", "failed", "set aside")
-    table = Table("suite", "runs", *names, "left", box=None)
-    for answer in answers:
-        states = answer.states
-        numbers = [getattr(states, name.replace(" ", "_")) for name in names]
-        total = states.pending + sum(numbers)
-        table.add_row(answer.suite, *(f"{n:,}" for n in (total, *numbers)), _left(answer))
-    console.print(table)
-
-
-def print_cells(answer: CoverageAnswer, console: Console) -> None:
-    """One line a cell and kind; `done 57/60` counts its widths and seeds."""
-    from groktime.db.schema import RUN_STATES
-
-    cells: dict[tuple[str, int, str], dict[str, int]] = {}
-    for part in answer.cells:
-        setting = ", ".join(f"{name} {value}" for name, value in part.setting.items())
-        sums = cells.setdefault((part.kind, part.prime, setting), {})
-        counts = {**asdict(part.states), "censored": part.censored}
-        for name, number in counts.items():
-            sums[name] = sums.get(name, 0) + number
-    names = ("running", "stale", "failed", "set_aside", "censored")
-    table = Table("kind", "prime", "setting", "done", *(n.replace("_", " ") for n in names))
-    for (kind, prime, setting), sums in cells.items():
-        total = sum(sums[state] for state in RUN_STATES)
-        shown = [str(sums[name] or "") for name in names]
-        table.add_row(kind, str(prime), setting, f"{sums['done']}/{total}", *shown)
-    console.print(table)
-    if answer.runs_per_minute and answer.states.running:
-        console.print(f"{answer.runs_per_minute:.1f} runs a minute, {_left(answer)} left")
-    elif answer.states.stale or answer.states.pending:
-        console.print(f"nothing is being trained; groktime sweep {answer.suite} goes on")
-    for failure in answer.failures:
-        console.print(f"{failure.runs} failed: {failure.reason} (such as run {failure.example})")
-    if answer.inherited:
-        console.print(f"{answer.inherited:,} inherited runs are counted by their own suites")
-
-
-def _left(answer: CoverageAnswer) -> str:
-    from groktime.service.words import duration
-
-    if answer.seconds_left is None or not answer.states.running:
-        return "–"
-    return duration(answer.seconds_left)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -61,6 +62,22 @@ def test_a_run_whose_lease_is_over_is_stale_before_anybody_takes_it(ask: Ask) ->
     assert (states["running"], states["stale"], states["pending"]) == (1, 1, 1)
     assert "0/3" in ask("status", "held")
     assert "held" in ask("status")
+
+
+def test_status_needs_neither_analysis_nor_training(
+    ask: Ask, commands: Commands, database: Database
+) -> None:
+    for arguments in (["status"], ["status", "held"]):
+        code = (
+            "import sys; from groktime.service.cli import app; "
+            f"app({arguments!r}, standalone_mode=False); "
+            "print(*sys.modules, sep='\\n')"
+        )
+        program = (sys.executable, "-c", code)
+        status, output = commands.run(program=program, GROKTIME_DATABASE_URL=database.url)
+        assert status == 0, output
+        heavy = {"numpy", "pandas", "scipy", "torch", "ray", "sqlalchemy.orm", "alembic"}
+        assert heavy & set(output.split()) == set()
 
 
 def test_a_run_that_another_sweep_holds_is_not_planned(ask: Ask, file: Path) -> None:

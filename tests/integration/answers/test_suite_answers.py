@@ -6,6 +6,7 @@ import pytest
 from fixtures.seeded import BITS
 from sqlalchemy import Connection
 
+from groktime.db.schema import RUN_STATES
 from groktime.service.answers.capacity import capacity
 from groktime.service.answers.cell_tests import cell_tests, flat_answer
 from groktime.service.answers.delay import delay, onset, regimes
@@ -14,7 +15,7 @@ from groktime.service.answers.question import NotEnough, Question, Unknown
 from groktime.service.answers.records import read_runs, read_suite
 from groktime.service.answers.reference import find_reference, suite_reference
 from groktime.service.answers.runs import list_runs, run_curve, run_detail
-from groktime.service.answers.suites import coverage, suite_summary
+from groktime.service.answers.suites import STATES, coverage, suite_summary
 
 TINY = Question(suite="tiny")
 
@@ -158,3 +159,7 @@ def test_a_run_shows_its_ladder_and_attempts(connection: Connection) -> None:
     assert "tiny" in detail.suites
     with pytest.raises(Unknown):
         run_detail(connection, 10**6)
+
+
+def test_every_state_of_a_run_is_counted() -> None:
+    assert STATES == RUN_STATES

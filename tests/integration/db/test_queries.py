@@ -15,7 +15,13 @@ from fixtures.runs import capacity_spec, claim_all, grok_spec, register, speed_s
 from sqlalchemy import Engine, text
 
 from groktime.db.claims import claim
-from groktime.db.queries.coverage import coverage_frame, failures, progress
+from groktime.db.queries.coverage import (
+    COUNTED_BY,
+    coverage_frame,
+    coverage_rows,
+    failures,
+    progress,
+)
 from groktime.db.queries.frames import Passage, accuracies, curves_frame, runs_frame
 from groktime.db.queries.runs import get_run, list_runs
 from groktime.db.recorder import Recorder
@@ -131,6 +137,14 @@ def test_coverage_counts_every_run_once(recorded: Recorded) -> None:
     assert frame["done"].sum() == 4
     assert frame["pending"].sum() == 1
     assert frame["epochs"].sum() == 4 * EPOCHS
+
+
+def test_coverage_is_the_same_with_and_without_pandas(recorded: Recorded) -> None:
+    with recorded.engine.connect() as connection:
+        frame = coverage_frame(connection, recorded.suite, COUNTED_BY)
+        rows = coverage_rows(connection, recorded.suite, COUNTED_BY)
+    missing_as_none = frame.astype(object).where(frame.notna(), None)
+    assert missing_as_none.to_dict("records") == rows
 
 
 def test_progress_knows_the_rate_and_the_time_left(recorded: Recorded) -> None:

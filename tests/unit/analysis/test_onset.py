@@ -10,8 +10,9 @@ import statsmodels.api as sm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from groktime.service.analysis.conventions import MinimumDelay
 from groktime.service.analysis.delay import delays, regimes
-from groktime.service.analysis.inputs import GrokRuns, MinimumDelay
+from groktime.service.analysis.inputs import GrokRuns
 from groktime.service.analysis.onset import (
     Grouped,
     firth_logit,

@@ -1,0 +1,99 @@
+"""`groktime status`: how far the suites are."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from groktime.service.commands.completion import complete_suite
+from groktime.service.words import duration
+
+if TYPE_CHECKING:
+    from groktime.service.answers.suites import CoverageAnswer
+
+
+def status(
+    suite: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[SUITE]",
+            help="A suite; default: all of them.",
+            autocompletion=complete_suite,
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
+) -> None:
+    """Cells × seeds of a suite: done, running, stale, failed, censored; speed and time left.
+
+    Example: groktime status mini
+    """
+    from groktime.db.engine import connect
+    from groktime.service.answers.records import read_suite, read_suites, reading
+    from groktime.service.answers.suites import coverage
+
+    engine = connect(role="reader")
+    with reading(engine) as connection:
+        records = [read_suite(connection, suite)] if suite else read_suites(connection)
+        answers = [coverage(connection, record) for record in records]
+    engine.dispose()
+    if as_json:
+        typer.echo(json.dumps([asdict(answer) for answer in answers]))
+        return
+    console = Console(highlight=False)
+    if not answers:
+        console.print("no suite has been swept yet; start with: groktime sweep demo")
+    elif suite:
+        print_cells(answers[0], console)
+    else:
+        print_suites(answers, console)
+
+
+def print_suites(answers: list[CoverageAnswer], console: Console) -> None:
+    """One line a suite."""
+    names = ("done", "running", "stale", "failed", "set aside")
+    table = Table("suite", "runs", *names, "left", box=None)
+    for answer in answers:
+        states = answer.states
+        numbers = [getattr(states, name.replace(" ", "_")) for name in names]
+        total = states.pending + sum(numbers)
+        table.add_row(answer.suite, *(f"{n:,}" for n in (total, *numbers)), _left(answer))
+    console.print(table)
+
+
+def print_cells(answer: CoverageAnswer, console: Console) -> None:
+    """One line a cell and kind; `done 57/60` counts its widths and seeds."""
+    from groktime.service.answers.suites import STATES
+
+    cells: dict[tuple[str, int, str], dict[str, int]] = {}
+    for part in answer.cells:
+        setting = ", ".join(f"{name} {value}" for name, value in part.setting.items())
+        sums = cells.setdefault((part.kind, part.prime, setting), {})
+        counts = {**asdict(part.states), "censored": part.censored}
+        for name, number in counts.items():
+            sums[name] = sums.get(name, 0) + number
+    names = ("running", "stale", "failed", "set_aside", "censored")
+    table = Table("kind", "prime", "setting", "done", *(n.replace("_", " ") for n in names))
+    for (kind, prime, setting), sums in cells.items():
+        total = sum(sums[state] for state in STATES)
+        shown = [str(sums[name] or "") for name in names]
+        table.add_row(kind, str(prime), setting, f"{sums['done']}/{total}", *shown)
+    console.print(table)
+    if answer.runs_per_minute and answer.states.running:
+        console.print(f"{answer.runs_per_minute:.1f} runs a minute, {_left(answer)} left")
+    elif answer.states.stale or answer.states.pending:
+        console.print(f"nothing is being trained; groktime sweep {answer.suite} goes on")
+    for failure in answer.failures:
+        console.print(f"{failure.runs} failed: {failure.reason} (such as run {failure.example})")
+    if answer.inherited:
+        console.print(f"{answer.inherited:,} inherited runs are counted by their own suites")
+
+
+def _left(answer: CoverageAnswer) -> str:
+    if answer.seconds_left is None or not answer.states.running:
+        return "–"
+    return duration(answer.seconds_left)
