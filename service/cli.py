@@ -91,12 +91,30 @@ class LazyCommands(TyperGroup):
             return self.commands.get(cmd_name)
         return load(cmd_name, COMMANDS[cmd_name])
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        return plain_flags(super().get_params(ctx))
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         self._listing = True
         try:
             super().format_help(ctx, formatter)
         finally:
             self._listing = False
+
+
+def plain_flags(params: list[Any]) -> list[Any]:
+    """Flags are shown without a type: typer would write `--json <bool>`."""
+    for param in params:
+        if getattr(param, "is_flag", False) and param.metavar is None:
+            param.metavar = ""
+    return params
+
+
+def show_plain_flags(command: Any) -> None:
+    """The same of a command, its --help and all commands under it."""
+    plain_flags(command.get_params(typer.Context(command)))
+    for under in getattr(command, "commands", {}).values():
+        show_plain_flags(under)
 
 
 def load(name: str, place: Place) -> Any:
@@ -109,6 +127,7 @@ def load(name: str, place: Place) -> Any:
     else:
         holder.command(name)(found)
     group: Any = typer.main.get_command(holder)
+    show_plain_flags(group.commands[name])
     return group.commands[name]
 
 

@@ -17,6 +17,8 @@ from groktime.db.maintenance import PrunePlan, plan_prune
 from groktime.db.maintenance import check as check_database
 from groktime.db.maintenance import prune as prune_runs
 from groktime.db.migrate import head
+from groktime.service.commands.completion import complete_suite
+from groktime.service.commands.sweep import ready_database
 from groktime.service.errors import ConfigurationError, DatabaseError
 from groktime.service.settings import get_settings
 from groktime.service.suites.stored import check_stored
@@ -24,7 +26,7 @@ from groktime.service.suites.stored import check_stored
 app = typer.Typer(
     help="Start, migrate, move, check and prune the results database.",
     no_args_is_help=True,
-    epilog="Example: groktime db up && groktime db load recordings/mini-released.groktime",
+    epilog="Example: groktime db load recordings/*.groktime",
 )
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
@@ -71,8 +73,11 @@ def migrate() -> None:
 
 @app.command()
 def dump(
-    suite: Annotated[str, typer.Argument(help="Name of the suite.")],
-    file: Annotated[Path, typer.Argument(help="File to write.")],
+    suite: Annotated[
+        str,
+        typer.Argument(metavar="SUITE", help="Name of the suite.", autocompletion=complete_suite),
+    ],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File to write.")],
     thin: Annotated[
         int | None,
         typer.Option(
@@ -98,14 +103,16 @@ def dump(
 
 @app.command()
 def load(
-    files: Annotated[list[Path], typer.Argument(help="Files that `groktime db dump` wrote.")],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE", help="Files that `groktime db dump` wrote.")
+    ],
     as_json: Json = False,
 ) -> None:
     """Merge dumps by run key; loading one again changes nothing.
 
     Example: groktime db load recordings/*.groktime
     """
-    engine = connect()
+    engine = ready_database()[1] if get_settings().embedded else connect()
     for file in files:
         loaded = load_dump(engine, file, check_stored)
         if as_json:
@@ -140,7 +147,8 @@ def check(as_json: Json = False) -> None:
 @app.command()
 def prune(
     suite: Annotated[
-        str | None, typer.Argument(help="Suite whose own runs go; none: runs of no suite.")
+        str | None,
+        typer.Argument(metavar="SUITE", help="Suite whose own runs go; none: runs of no suite."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Delete without asking.")] = False,
     frozen: Annotated[

@@ -16,7 +16,10 @@ from groktime.service.words import count
 
 
 def export(
-    suite: Annotated[str, typer.Argument(help="Name of the suite.", autocompletion=complete_suite)],
+    suite: Annotated[
+        str,
+        typer.Argument(metavar="SUITE", help="Name of the suite.", autocompletion=complete_suite),
+    ],
     to: Annotated[Path | None, typer.Option("--to", help="Folder of this export alone.")] = None,
     file_format: Annotated[
         str, typer.Option("--format", help=f"{' or '.join(FORMATS)}.")

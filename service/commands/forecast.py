@@ -49,7 +49,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON line for mach
 def make(
     suite: Annotated[
         str | None,
-        typer.Argument(metavar="[SUITE]", help="Default: the fullest one."),
+        typer.Argument(metavar="SUITE", help="Default: the fullest one."),
     ] = None,
     *,
     fit: Annotated[str, typer.Option(help="Primes that the laws are fitted on: 97,107,113.")],
@@ -114,14 +114,15 @@ def make(
 def state(
     suite: Annotated[str, typer.Argument(metavar="SUITE", help="The suite that is forecast.")],
     file: Annotated[
-        Path, typer.Option("--file", help="YAML: a list of quantity, prime, low, high and why.")
+        Path,
+        typer.Argument(metavar="FILE", help="YAML: a list of quantity, prime, low, high and why."),
     ],
     level: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
     as_json: Json = False,
 ) -> None:
     """Write down what you expect of a suite before it is trained, as intervals with reasons.
 
-    Example: groktime forecast state central-balanced --file expected.yaml
+    Example: groktime forecast state mine expected.yaml
 
     - {quantity: p_cross, prime: 113, low: 150000, high: 210000, why: as with remainders}
     """
@@ -152,7 +153,7 @@ def read_statements(file: Path, level: float) -> tuple[list[PrimeForecast], dict
     try:
         document = parse(file.read_text("utf-8"), str(file))
     except OSError as problem:
-        raise InputError(f"--file {file}: {problem.strerror}") from None
+        raise InputError(f"{file}: {problem.strerror}") from None
     content = document.content
     if not isinstance(content, list) or not content:
         raise InputError(f"{file}: accepted: a list of quantity, prime, low, high and why")

@@ -14,7 +14,7 @@ def report(
     suites: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[SUITE]...",
+            metavar="SUITE",
             help="Suites, one chapter each; default: the fullest one.",
         ),
     ] = None,

@@ -21,7 +21,7 @@ def status(
     suite: Annotated[
         str | None,
         typer.Argument(
-            metavar="[SUITE]",
+            metavar="SUITE",
             help="A suite; default: all of them.",
             autocompletion=complete_suite,
         ),

@@ -52,7 +52,7 @@ def list_suites(as_json: Json = False) -> None:
     table = Table(box=None)
     table.add_column("suite", no_wrap=True)
     table.add_column("runs", justify="right", no_wrap=True)
-    table.add_column("about", no_wrap=True, overflow="ellipsis")
+    table.add_column("about")
     for suite in suites:
         table.add_row(suite["suite"], f"{sum(suite['runs'].values()):,}", suite["description"])
     Console().print(table)

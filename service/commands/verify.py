@@ -31,7 +31,7 @@ MOST_ROWS = 20  # of one file's checks in a table
 def verify(
     golden: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[FILE]...", help="Golden files; default: all that are shipped."),
+        typer.Argument(metavar="FILE", help="Golden files; default: all that are shipped."),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
     engine: Annotated[Literal["auto", "native", "torch"], typer.Option()] = "auto",

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 import socket
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from groktime.service.cli import app
+from groktime.service.cli import COMMANDS, app, load
 from groktime.service.commands.completion import complete_suite
 from groktime.service.commands.serve import bound, shown_host
 from groktime.service.commands.train import read_settings
 from groktime.service.errors import ConfigurationError, InputError, SuiteError
 from groktime.service.suites import load_suite
+from groktime.service.suites.loader import suite_index
 
 
 def test_the_version_is_told() -> None:
@@ -26,6 +29,37 @@ def test_the_version_is_told() -> None:
 def test_a_misspelt_suite_is_answered_with_the_nearest_and_with_all_there_are() -> None:
     with pytest.raises(SuiteError, match=r"did you mean mini\? accepted: .*central.*mini"):
         load_suite("minni")
+
+
+def help_pages(command: Any, *path: str) -> Iterator[tuple[str, ...]]:
+    """The command's own path and those of all commands under it."""
+    yield path
+    for name, under in getattr(command, "commands", {}).items():
+        yield from help_pages(under, *path, name)
+
+
+@pytest.mark.parametrize(
+    "path", [path for name in COMMANDS for path in help_pages(load(name, COMMANDS[name]), name)]
+)
+def test_help_shows_flags_without_a_value_and_optional_arguments_once(path: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "120"})
+    assert result.exit_code == 0
+    assert re.search(r"--help +Show this message", result.stdout)
+    assert "<bool>" not in result.stdout
+    assert "[[" not in result.stdout
+
+
+def test_help_of_groktime_itself_shows_flags_without_a_value() -> None:
+    result = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "120"})
+    assert re.search(r"--version +Print the version", result.stdout)
+    assert "<bool>" not in result.stdout
+
+
+def test_the_list_of_suites_cuts_no_name_on_a_narrow_terminal() -> None:
+    result = CliRunner().invoke(app, ["suite", "list"], env={"COLUMNS": "80"})
+    for suite in suite_index():
+        assert re.search(rf"^ {suite['suite']} +[\d,]+ ", result.stdout, re.MULTILINE)
+    assert max(map(len, result.stdout.splitlines())) <= 80
 
 
 def test_names_of_suites_complete_in_the_shell() -> None:
