@@ -73,6 +73,30 @@ class Client:
         """Where memorisation and generalisation cross, and whether grokking starts there."""
         return self.get("crossing", prime=prime, **parameters)
 
+    def onset(self, prime: int | None = None, **parameters: Any) -> Answer:
+        """From which size on generalisation is delayed."""
+        return self.get("onset", prime=prime, **parameters)
+
+    def delay(self, prime: int | None = None, **parameters: Any) -> Answer:
+        """Every run's generalisation delay."""
+        return self.get("delay", prime=prime, **parameters)
+
+    def regimes(self, prime: int | None = None, **parameters: Any) -> Answer:
+        """Under capacity, memorised only, immediate or grokking at each size."""
+        return self.get("regimes", prime=prime, **parameters)
+
+    def speeds(self, prime: int | None = None, **parameters: Any) -> Answer:
+        """T_mem and T_gen, per seed and centred."""
+        return self.get("speeds", prime=prime, **parameters)
+
+    def capacity(self, suite: str | None = None, **parameters: Any) -> Answer:
+        """Capacity curves and the bits a parameter stores."""
+        return self.get("capacity", suite=suite, **parameters)
+
+    def law(self, suite: str | None = None, **parameters: Any) -> Answer:
+        """T_mem against the capacity fraction over primes."""
+        return self.get("law", suite=suite, **parameters)
+
     def tests(self, suite: str | None = None, **parameters: Any) -> Answer:
         """Every cell of a suite and the tests on them."""
         return self.get("tests", suite=suite, **parameters)

@@ -21,6 +21,13 @@ def test_a_crossing_is_one_call_away(client: Client) -> None:
     assert client.crossing(prime=29)["status"] == "crossed"
 
 
+@pytest.mark.parametrize(
+    "question", ["crossing", "onset", "delay", "regimes", "speeds", "capacity", "law", "tests"]
+)
+def test_every_question_has_a_method(client: Client, question: str) -> None:
+    assert getattr(client, question)(suite="tiny") == client.get(question, suite="tiny")
+
+
 def test_tables_are_frames(client: Client) -> None:
     speeds = client.frame("speeds", prime=29)
     assert len(speeds) == 60

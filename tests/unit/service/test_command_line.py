@@ -41,7 +41,9 @@ def help_pages(command: Any, *path: str) -> Iterator[tuple[str, ...]]:
 @pytest.mark.parametrize(
     "path", [path for name in COMMANDS for path in help_pages(load(name, COMMANDS[name]), name)]
 )
-def test_help_shows_flags_without_a_value_and_optional_arguments_once(path: tuple[str, ...]) -> None:
+def test_help_shows_flags_without_a_value_and_optional_arguments_once(
+    path: tuple[str, ...],
+) -> None:
     result = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "120"})
     assert result.exit_code == 0
     assert re.search(r"--help +Show this message", result.stdout)
