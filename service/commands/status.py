@@ -54,14 +54,27 @@ def status(
 
 
 def print_suites(answers: list[CoverageAnswer], console: Console) -> None:
-    """One line a suite."""
-    names = ("done", "running", "stale", "failed", "set aside")
-    table = Table("suite", "runs", *names, "left", box=None)
+    """One line a suite; what no suite has gets no column."""
+    from groktime.service.answers.suites import STATES
+
+    shown: dict[str, list[str]] = {"runs": [], "done": []}
+    for name in ("running", "stale", "failed", "set_aside"):
+        if any(getattr(answer.states, name) for answer in answers):
+            shown[name] = []
     for answer in answers:
-        states = answer.states
-        numbers = [getattr(states, name.replace(" ", "_")) for name in names]
-        total = states.pending + sum(numbers)
-        table.add_row(answer.suite, *(f"{n:,}" for n in (total, *numbers)), _left(answer))
+        counts = asdict(answer.states)
+        counts["runs"] = sum(counts[state] for state in STATES)
+        for name, column in shown.items():
+            column.append(f"{counts[name]:,}")
+    table = Table(box=None)
+    table.add_column("suite", no_wrap=True)
+    for name in shown:
+        table.add_column(name.replace("_", " "), justify="right")
+    if "running" in shown:
+        shown["left"] = [_left(answer) for answer in answers]
+        table.add_column("left")
+    for answer, *values in zip(answers, *shown.values(), strict=True):
+        table.add_row(answer.suite, *values)
     console.print(table)
 
 

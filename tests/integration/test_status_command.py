@@ -61,7 +61,9 @@ def test_a_run_whose_lease_is_over_is_stale_before_anybody_takes_it(ask: Ask) ->
     states = answer["states"]
     assert (states["running"], states["stale"], states["pending"]) == (1, 1, 1)
     assert "0/3" in ask("status", "held")
-    assert "held" in ask("status")
+    listed = ask("status").splitlines()
+    assert listed[0].split() == ["suite", "runs", "done", "running", "stale", "left"]
+    assert listed[1].split()[:5] == ["held", "3", "0", "1", "1"]
 
 
 def test_status_needs_neither_analysis_nor_training(

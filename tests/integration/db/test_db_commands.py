@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,9 +15,11 @@ from fixtures.runs import claim_all, grok_spec
 from sqlalchemy import make_url, text
 from typer.testing import CliRunner
 
+from groktime.db import embedded
 from groktime.db.claims import claim
 from groktime.db.suites import open_runs, register_suite
 from groktime.service.commands.db import app
+from groktime.service.commands.demo import RECORDINGS
 from groktime.service.commands.export import export
 from groktime.service.errors import ConfigurationError, DatabaseError, DumpError, InputError
 from groktime.service.settings import get_settings
@@ -84,6 +87,20 @@ def test_a_suite_can_be_dumped_pruned_and_loaded_again(served: Database, tmp_pat
     first, second = run("load", file, file, "--json").splitlines()
     assert (json.loads(first)["taken"], json.loads(second)["taken"]) == (2, 0)
     assert "sound" in run("check")
+
+
+def test_loading_starts_the_embedded_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GROKTIME_DATABASE_URL", raising=False)
+    with tempfile.TemporaryDirectory(prefix="gt-", dir="/tmp") as home:  # short: it has a socket
+        monkeypatch.setenv("GROKTIME_HOME", home)
+        get_settings.cache_clear()
+        try:
+            loaded = run("load", str(RECORDINGS / "central-two-cores.groktime"))
+            assert loaded.startswith("suite central-two-cores: results of ")
+            assert "stopped" in run("down")
+        finally:
+            embedded.stop(Path(home))
+            get_settings.cache_clear()
 
 
 def test_pruning_asks_first(served: Database) -> None:
