@@ -28,17 +28,8 @@ from groktime.service.analysis.crossing import crossing
 from groktime.service.analysis.inputs import FirstPassages, GrokRuns
 from groktime.service.analysis.onset import onset
 from groktime.service.spec import ladder_index
-from groktime.service.sweep.locate import (
-    DEX,
-    NARROW,
-    SCAN,
-    Finding,
-    Grid,
-    LocatedKind,
-    Progress,
-    locate,
-    sign_is_known,
-)
+from groktime.service.sweep.locate import NARROW, SCAN, Grid, Progress, locate, sign_is_known
+from groktime.service.sweep.priors import DEX, Finding, LocatedKind
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
 NOISE = {"central": "central-two-cores-released", "mini": "mini-released"}

@@ -236,16 +236,17 @@ def settle_change(suite: Suite, engine: Engine, *, replace: bool) -> None:
 
     Without `replace` a person at a terminal is asked; anything else is refused.
     """
-    from groktime.db.suites import ChangedSuite, register_suite, suite_change
+    from groktime.db.suites import ChangedSuite, suite_change
     from groktime.service.sweep.cost import suite_cost
+    from groktime.service.sweep.selection import register, wanted_runs
 
     inherited = [member.spec for donor in suite.inherited for member in donor.members]
-    definition = (suite.name, suite.stored(), suite.digest, suite.runs(), inherited)
-    change = suite_change(engine, *definition)
+    runs = wanted_runs(suite, engine)
+    change = suite_change(engine, suite.name, suite.stored(), suite.digest, runs, inherited)
     if change is None:
         return
     typer.echo(str(change), err=True)
-    missing = [run for run in suite.runs() if run.key in change.untrained]
+    missing = [run for run in runs if run.key in change.untrained]
     if missing:
         hours = suite_cost(missing).core_hours
         typer.echo(f"what comes costs about {hours:.1f} core-hours of this machine", err=True)
@@ -253,6 +254,6 @@ def settle_change(suite: Suite, engine: Engine, *, replace: bool) -> None:
         raise ChangedSuite(change)
     if not replace:
         typer.confirm("Replace the definition? Earlier results stay.", abort=True, err=True)
-    earlier = register_suite(engine, *definition, replace=True).earlier
+    earlier = register(suite, engine, replace=True).earlier
     if earlier:
         typer.echo(f"the earlier definition and its results are suite {earlier} now", err=True)

@@ -100,13 +100,14 @@ def sweep(
     ray job submit --address http://127.0.0.1:8265 --working-dir . -- groktime sweep mini
     """
     from groktime.service.sweep.cluster import check_gpu_share, cluster_address
-    from groktime.service.sweep.selection import Selection, SweepOptions
+    from groktime.service.sweep.selection import Selection, SweepOptions, check_located
 
     loaded = load_suite(suite)
     selection = Selection(prime or (), checked_kinds(kind), width or (), seed or ())
     options = SweepOptions(selection, limit, gpus_per_bundle, workers, retry_failed, replace)
     # Before a database is started: a mistake leaves nothing behind.
     selection.chosen(loaded.runs())
+    check_located(loaded, options)
     settings = settings_for(device)
     check_gpu_share(gpus_per_bundle, settings.device)
     if dry_run and loaded.file.design is not None:
@@ -223,7 +224,7 @@ def tell(prepared: PreparedSweep, report: SweepReport, console: Console, *, as_j
             f"{prepared.suite.name}: nothing left to train; {len(report.failed):,} of "
             f"{len(prepared.runs):,} runs failed, and --retry-failed tries them again"
         )
-    elif not prepared.open:
+    elif not prepared.open and not report.trained:
         are = "run is" if len(prepared.runs) == 1 else "runs are"
         console.print(f"{prepared.suite.name}: all {len(prepared.runs):,} {are} trained already")
     else:

@@ -32,16 +32,19 @@ from groktime.service.sweep.cluster import (
     members,
     recounted,
 )
+from groktime.service.sweep.locator import Locator
 from groktime.service.sweep.plan import Bundle, Pending, bundles_per_tuner, halves, plan
 from groktime.service.sweep.progress import SweepProgress
 from groktime.service.sweep.selection import (
     PreparedSweep,
     SweepOptions,
     SweepReport,
+    check_located,
     delete_finished_checkpoints,
     learnt_cost,
     prepare,
     stored_runs,
+    wanted_runs,
 )
 from groktime.service.words import count
 
@@ -316,26 +319,28 @@ def _run_located(
     console: Console,
     address: str | None,
 ) -> tuple[PreparedSweep, SweepReport]:
-    """Choose and train runs of a located suite until its cells are as precise as it asks."""
-    where = cluster_address(address, settings.ray_address)
-    with joined_cluster(options, settings, where) as capacity:
-        from groktime.service.sweep.located import described
-        from groktime.service.sweep.searcher import run_located
+    """Choose and train runs of a located suite until its cells are as precise as it asks.
 
-        _, nodes = members()
-        check_database_reaches(database_url, nodes)
+    Where nothing is wanted no cluster is started.
+    """
 
-        def say(line: str) -> None:
-            console.print(f"{suite.name}: {line}", highlight=False, soft_wrap=True)
+    def say(line: str) -> None:
+        console.print(f"{suite.name}: {line}", highlight=False, soft_wrap=True)
 
-        with terminated_as_interrupt():
-            locator, report = run_located(
-                suite, engine, settings, database_url, options, capacity, say
-            )
-        for cell in locator.cells:
-            say(f"{cell.label}: {described(cell)}")
-    known = {row.key: row for row in locator.known()}
-    chosen = [spec for cell in locator.cells for spec in cell.specs.values() if spec.key in known]
-    runs = stored_runs(engine, locator.registered.suite_id, chosen)
+    check_located(suite, options)
+    locator = Locator(suite, engine, options, say)
+    report = SweepReport(failed=locator.failed())
+    if locator.wants or locator.held_by_others():
+        where = cluster_address(address, settings.ray_address)
+        with joined_cluster(options, settings, where) as capacity:
+            from groktime.service.sweep.searcher import run_located
+
+            _, nodes = members()
+            check_database_reaches(database_url, nodes)
+            with terminated_as_interrupt():
+                report = run_located(locator, settings, database_url, options, capacity)
+    for cell in locator.cells:
+        say(f"{cell.label}: {cell}")
+    runs = stored_runs(engine, locator.registered.suite_id, wanted_runs(suite, engine))
     delete_finished_checkpoints(settings.checkpoint_dir, runs.values())
     return PreparedSweep(suite, locator.registered, runs, learnt_cost(runs)), report

@@ -30,7 +30,12 @@ from groktime.service.settings import Settings
 from groktime.service.suites import Suite, load_suite
 from groktime.service.suites.loader import chain
 from groktime.service.sweep.cluster import check_gpu_share, settle_authentication
-from groktime.service.sweep.selection import PreparedSweep, SweepOptions, SweepReport
+from groktime.service.sweep.selection import (
+    PreparedSweep,
+    SweepOptions,
+    SweepReport,
+    check_located,
+)
 
 JobState = Literal["PENDING", "RUNNING", "STOPPED", "SUCCEEDED", "FAILED"]
 
@@ -82,6 +87,7 @@ def submit_job(
     loaded = load_suite(suite)
     # Refuse here what the job would refuse there.
     options.selection.chosen(loaded.runs())
+    check_located(loaded, options)
     check_gpu_share(options.gpus_per_bundle, settings.device)
     variables = {**job_environment(settings), **(environment or {})}
     runtime: dict[str, Any] = {"env_vars": variables}

@@ -10,24 +10,41 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import special
 
-LocatedKind = Literal["speed", "grok"]
-LOCATED_KINDS: tuple[LocatedKind, ...] = ("speed", "grok")
+from groktime.service.sweep.priors import (
+    DEX,
+    LOCATED_KINDS,
+    Finding,
+    LocatedKind,
+    OnsetPosterior,
+    Prior,
+    Run,
+    pooled_noise,
+)
+
 Wanted = Literal["crossing", "onset"]
-Status = Literal["searching", "placed", "no crossing in range", "no onset in range", "out of seeds"]
+# bracketed: between two widths, one of which never memorised; undecided: neither speed was reached
+# where the point would be.
+Status = Literal[
+    "searching",
+    "placed",
+    "bracketed",
+    "undecided",
+    "no crossing in range",
+    "no onset in range",
+    "out of seeds",
+]
 
-DEX = math.log(10)
 SCAN = 0.12 * DEX  # between the widths of the first look
 NARROW = 0.07 * DEX  # a bracket this narrow is interpolated without harm
 CURVATURE = 0.08  # of the bracket: what interpolation may be off by (one standard deviation)
 LEAST_WEIGHT = 0.3  # of a side in the interpolation, for its seeds to be asked for by rule
 LEAST_SEEDS = 2  # at each side of the crossing, for a noise that is seen and not assumed
+SIGN_SEEDS = 4  # at most, at a width whose sign contradicts its neighbours'
 MEDIAN_INEFFICIENCY = (1.0, 1.0, 1.35, 1.19, 1.43)  # n · Var(median) / σ², normal, n = 1, 2, …
 # Half of a 95 % interval in standard deviations of the model, calibrated for adaptive choice by
 # benchmarks/locate.py.
@@ -35,19 +52,6 @@ CROSSING_FACTOR, ONSET_FACTOR = 1.9, 2.0
 ONSET_PRECISION = 1.05  # of the precision asked for: yes and no teach less than an epoch does
 SIGN_ONLY = 3.0  # a speed run this many times past T_gen is slower, whatever its T_mem
 AHEAD = 2  # onset runs asked for at once; more would be chosen half blind
-LAPSE = 0.01  # of a delay seen against the odds, such as a censored run
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One trained run of the cell: its first passage, T_mem or T_gen, or where it was censored."""
-
-    kind: LocatedKind
-    width: int
-    seed: int
-    epoch: float | None  # None: not reached
-    last_epoch: float
-    delayed: bool | None = None  # grok runs: ΔE > 0; None where training never got there
 
 
 @dataclass(frozen=True)
@@ -59,28 +63,8 @@ class Choice:
     seed: int
     why: str
 
-
-@dataclass(frozen=True)
-class Noise:
-    """Spread over seeds of ln T_mem and ln T_gen; `weight` counts as that many runs seen."""
-
-    mem: float = 0.12
-    gen: float = 0.18
-    weight: float = 4.0
-
-
-@dataclass(frozen=True)
-class Prior:
-    """Where the points lie as multiples of K_mem, before any run of the cell.
-
-    The defaults are those of the recorded primes; finished cells of a suite sharpen them.
-    """
-
-    crossing: float = math.log(4.6)
-    onset: float = math.log(2.6)
-    spread: float = 0.35  # of the onset's place, ln P
-    scale: float = 0.09  # of the onset's logistic, ln P
-    noise: Noise = field(default_factory=Noise)
+    def __str__(self) -> str:
+        return f"{self.kind} d={self.width} seed {self.seed} ({self.why})"
 
 
 @dataclass(frozen=True)
@@ -109,6 +93,15 @@ class Point:
     half_width: float | None = None  # dex, of the 95 % interval
     bracket: tuple[float, float] | None = None  # P of the widths on both sides
 
+    def __str__(self) -> str:
+        """`41,200 (± 0.020 dex, 36,832–46,044, placed)`, as far as it is known."""
+        if self.params is None:
+            return self.status
+        about = [] if self.half_width is None else [f"± {self.half_width:.3f} dex"]
+        if self.bracket:
+            about.append(f"{self.bracket[0]:,.0f}–{self.bracket[1]:,.0f}")
+        return f"{self.params:,.0f} ({', '.join([*about, self.status])})"
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -117,10 +110,11 @@ class Progress:
     crossing: Point | None
     onset: Point | None
     choices: tuple[Choice, ...]
+    waits: bool = False  # for runs in flight
 
     @property
     def is_done(self) -> bool:
-        return not self.choices
+        return not self.choices and not self.waits
 
 
 def locate(
@@ -130,18 +124,20 @@ def locate(
     precision: float = 0.03,
     wanted: Collection[Wanted] = ("crossing", "onset"),
     prior: Prior | None = None,
-    in_flight: Collection[tuple[LocatedKind, int, int]] = (),
+    in_flight: Collection[Run] = (),
+    lost: Collection[Run] = (),
 ) -> Progress:
     """What is known of the cell and which runs to train next.
 
     `precision` is the standard deviation asked for, in dex. Runs in flight are not asked for again
-    and count as if they were done.
+    and count as if they were done; lost ones cannot be trained, and other seeds take their place.
     """
     prior = prior or Prior()
-    search = _Search(grid, findings, precision * DEX, prior, frozenset(in_flight))
+    flying = frozenset(in_flight)
+    search = _Search(grid, findings, precision * DEX, prior, flying, frozenset(lost))
     crossing = search.crossing() if "crossing" in wanted else None
     onset = search.onset() if "onset" in wanted else None
-    return Progress(crossing, onset, tuple(search.choices))
+    return Progress(crossing, onset, tuple(search.choices), bool(flying))
 
 
 def sign_is_known(t_gen: float, epoch: float) -> bool:
@@ -158,11 +154,14 @@ class _Search:
         findings: Sequence[Finding],
         precision: float,
         prior: Prior,
-        in_flight: frozenset[tuple[LocatedKind, int, int]],
+        in_flight: frozenset[Run],
+        lost: frozenset[Run],
     ) -> None:
         self.grid, self.findings, self.precision = grid, findings, precision
-        self.prior, self.in_flight = prior, in_flight
+        self.prior, self.in_flight, self.lost = prior, in_flight, lost
+        self.widths = sorted(grid.params)
         self.choices: list[Choice] = []
+        self.trained: set[Run] = {(f.kind, f.width, f.seed) for f in findings}
         self.noise = pooled_noise(findings, prior.noise)
 
     # The crossing.
@@ -171,59 +170,145 @@ class _Search:
         """Scan, bisect, then seeds; each step asks for what it lacks and waits for it."""
         differences = self._differences()
         measured = [w for w in sorted(differences) if not math.isnan(differences[w])]
-        slower = [w for w in measured if differences[w] > 0]
-        faster = [w for w in measured if differences[w] < 0]
+        unresolved = [w for w in sorted(differences) if math.isnan(differences[w])]
         if not measured:
-            return self._begin(sorted(differences))
-        bracket = _bracket(measured, differences)
-        if bracket is None:
-            return self._widen(slower, faster, sorted(differences))
-        low, high = bracket
-        gap = self.grid.log_params(high) - self.grid.log_params(low)
-        root, slope = self._root(low, high, differences)
-        between = [w for w in self.grid.params if low < w < high]
-        sides = (float(self.grid.params[low]), float(self.grid.params[high]))
-        if gap > NARROW and between:
+            return self._begin(unresolved)
+        changes = [
+            (low, high)
+            for low, high in itertools.pairwise(measured)
+            if (differences[low] > 0) != (differences[high] > 0)
+        ]
+        if not changes:
+            return self._widen(measured, unresolved, faster=differences[measured[0]] <= 0)
+        low, high = _main_change(changes, starts_slower=differences[measured[0]] > 0)
+        point = self._interpolated(low, high, differences)
+        if len(changes) > 1 and self._settle_signs(changes, measured, differences):
+            return point
+        between = [w for w in self.widths if low < w < high]
+        x0, x1 = self.grid.log_params(low), self.grid.log_params(high)
+        if x1 - x0 > NARROW and between:
             # Towards the root, but never so near an end that the other side stays wide.
-            inner = min(
-                max(root, self.grid.log_params(low) + gap / 4), self.grid.log_params(high) - gap / 4
-            )
+            quarter = (x1 - x0) / 4
+            root = (x0 + x1) / 2 if point.params is None else math.log(point.params)
+            inner = min(max(root, x0 + quarter), x1 - quarter)
             self._ask_pair(self.grid.nearest(inner, between), "halves the bracket")
-            return Point("searching", math.exp(root), None, sides)
+            return point
         self._confirm(low, high, measured)
-        counts = self._counts((low, high))
-        spread = self._spread(low, high, root, slope, gap, counts)
-        point = Point("placed", math.exp(root), CROSSING_FACTOR * spread / DEX, sides)
-        if self._seeds_until_precise(low, high, root, slope, gap, counts) or self.choices:
-            return Point("searching", point.params, point.half_width, sides)
-        if spread > self.precision:
-            return Point("out of seeds", point.params, point.half_width, sides)
-        return point
+        return self._with_seeds(low, high, differences, point)
 
-    def _begin(self, asked: Sequence[int]) -> Point:
-        """The first look: where K_mem says the crossing is, then a step to both sides."""
+    def _interpolated(self, low: int, high: int, differences: Mapping[int, float]) -> Point:
+        """The crossing between two widths as it is reported: 1/T linear in log P.
+
+        Beside a T_mem that was not reached it is only known to lie between them.
+        """
+        x0, x1 = self.grid.log_params(low), self.grid.log_params(high)
+        sides = (float(self.grid.params[low]), float(self.grid.params[high]))
+        if math.isinf(differences[low]) or math.isinf(differences[high]):
+            return Point("searching", math.exp((x0 + x1) / 2), (x1 - x0) / 2 / DEX, sides)
+        d0, d1 = (
+            math.exp(-self._known(w, "grok")) - math.exp(-self._known(w, "speed"))
+            for w in (low, high)
+        )
+        return Point("searching", math.exp(x0 + (x1 - x0) * d0 / (d0 - d1)), None, sides)
+
+    def _known(self, width: int, kind: LocatedKind) -> float:
+        found = self._median(kind, width)
+        assert found is not None, "both kinds were trained there"
+        return found
+
+    def _with_seeds(
+        self, low: int, high: int, differences: Mapping[int, float], point: Point
+    ) -> Point:
+        """The bracket is narrow: more seeds beside it until the root is as precise as asked."""
+        x0, x1 = self.grid.log_params(low), self.grid.log_params(high)
+        waits = any(kind == "speed" or width in (low, high) for kind, width, _ in self.in_flight)
+        if point.half_width is not None:  # T_mem was not reached beside it: seeds teach nothing
+            enough = (x1 - x0) / math.sqrt(12) <= self.precision
+            ended: Status = "placed" if enough else "bracketed"
+            return replace(point, status="searching" if self.choices or waits else ended)
+        assert point.params is not None
+        root = math.log(point.params)
+        slope = self._slope(differences, x0, x1, low, high)
+        self._seeds_until_precise(low, high, root, slope, self._counts((low, high)))
+        spread = self._spread(low, high, root, slope, self._counts((low, high), flying=False))
+        point = replace(point, half_width=CROSSING_FACTOR * spread / DEX)
+        if self.choices or waits:
+            return point
+        return replace(point, status="placed" if spread <= self.precision else "out of seeds")
+
+    def _begin(self, unresolved: Sequence[int]) -> Point:
+        """The first look: where K_mem says the crossing is, then a step to both sides.
+
+        Where neither speed was reached, networks are too small: on to larger ones.
+        """
+        if unresolved:
+            return self._step_from(unresolved[-1], SCAN, "neither speed was reached so far")
         centre = math.log(self.grid.k_mem) + self.prior.crossing
         for offset in (0.0, SCAN, -SCAN):
             self._ask_pair(self.grid.nearest(centre + offset), "first look around the prior")
         return Point("searching")
 
-    def _widen(self, slower: Sequence[int], faster: Sequence[int], asked: Sequence[int]) -> Point:
-        """All widths agree: go on to where the other sign should be, to the end of the range."""
-        widths = sorted(self.grid.params)
-        if faster:
-            edge, step, end = min(asked), -SCAN, widths[0]
-            why = "memorising is faster at every width so far"
-        else:
-            edge, step, end = max(asked), SCAN, widths[-1]
-            why = "memorising is slower at every width so far"
-        if edge == end:
-            for seed in self.grid.seeds[:LEAST_SEEDS]:
-                for kind in LOCATED_KINDS:
-                    self._ask(kind, end, seed, "decides the end of the range")
-            return Point("searching" if self.choices else "no crossing in range")
-        beyond = [w for w in widths if (w < edge if faster else w > edge)]
+    def _step_from(self, edge: int, step: float, why: str) -> Point:
+        """A pair one step further out; at the end of the range nothing is left to ask for."""
+        beyond = [w for w in self.widths if (w > edge if step > 0 else w < edge)]
+        if not beyond:
+            return Point("searching" if self.in_flight else "undecided")
         self._ask_pair(self.grid.nearest(self.grid.log_params(edge) + step, beyond), why)
         return Point("searching")
+
+    def _widen(self, measured: Sequence[int], unresolved: Sequence[int], *, faster: bool) -> Point:
+        """All widths agree: go on to where the other sign should be, to the end of the range."""
+        if faster:
+            below = [w for w in unresolved if w < measured[0]]
+            if below:  # the other sign can only be between them
+                return self._between_undecided(below[-1], measured[0])
+            edge, step, end = measured[0], -SCAN, self.widths[0]
+            why = "memorising is faster at every width so far"
+        else:
+            edge, step, end = max(*measured, *unresolved, 0), SCAN, self.widths[-1]
+            why = "memorising is slower at every width so far"
+        if edge != end or end in unresolved:
+            return self._step_from(edge, step, why)
+        for seed in range(LEAST_SEEDS):
+            for kind in LOCATED_KINDS:
+                if self._counts((end,))[kind, end] <= seed:
+                    self._ask_seed(kind, end, "decides the end of the range")
+        other = self.widths[-1] if faster else self.widths[0]
+        if other not in (*measured, *unresolved):
+            self._ask_pair(other, "decides the other end of the range")
+        if self.choices or self.in_flight:
+            return Point("searching")
+        return Point("no crossing in range")
+
+    def _between_undecided(self, low: int, high: int) -> Point:
+        """Between a width too small for either speed and one at which memorising is faster."""
+        sides = (float(self.grid.params[low]), float(self.grid.params[high]))
+        between = [w for w in self.widths if low < w < high]
+        if not between:
+            return Point("searching" if self.in_flight else "undecided", None, None, sides)
+        middle = (self.grid.log_params(low) + self.grid.log_params(high)) / 2
+        self._ask_pair(self.grid.nearest(middle, between), "neither speed was reached below")
+        return Point("searching", None, None, sides)
+
+    def _settle_signs(
+        self,
+        changes: Sequence[tuple[int, int]],
+        measured: Sequence[int],
+        differences: Mapping[int, float],
+    ) -> bool:
+        """Several changes of sign are noise or re-entrance: seeds where a sign is in doubt tell."""
+        stretch = [w for w in measured if changes[0][0] <= w <= changes[-1][1]]
+        counts, doubtful = self._counts(stretch), False
+        for width in stretch:
+            variance = sum(sigma**2 / max(1, counts[kind, width]) for kind, sigma in self._sigmas())
+            if abs(differences[width]) > 2 * math.sqrt(variance):
+                continue
+            for kind in LOCATED_KINDS:
+                if counts[kind, width] < min(SIGN_SEEDS, len(self.grid.seeds)):
+                    self._ask_seed(kind, width, "its sign contradicts its neighbours'")
+                    doubtful = True
+        waits = any(width in stretch for _, width, _ in self.in_flight)
+        return doubtful or waits
 
     def _confirm(self, low: int, high: int, measured: Sequence[int]) -> None:
         """One width beyond each side must agree: two roots in one bracket look like none."""
@@ -241,13 +326,10 @@ class _Search:
         high: int,
         root: float,
         slope: float,
-        gap: float,
-        counts: dict[tuple[LocatedKind, int], int],
-    ) -> bool:
+        pending: dict[tuple[LocatedKind, int], int],
+    ) -> None:
         """Ask for the seed that lowers the variance most per second, again and again."""
-        asked = False
-        pending = dict(counts)
-        share = (root - self.grid.log_params(low)) / gap if gap else 0.5
+        share = self._share(low, high, root)
         weights = {low: 1 - share, high: share}
         for _ in range(8 * len(self.grid.seeds)):
             short = [
@@ -255,25 +337,28 @@ class _Search:
                 for (kind, width), count in pending.items()
                 if weights[width] > LEAST_WEIGHT
                 and count < LEAST_SEEDS + self._doubtful(kind, width)
+                and self._free_seed(kind, width) is not None
             ]
-            spread = self._spread(low, high, root, slope, gap, pending)
+            spread = self._spread(low, high, root, slope, pending)
             if not short and spread <= self.precision:
                 break
             gains: list[tuple[float, LocatedKind, int]] = []
             for kind, width in short or pending:
-                if pending[kind, width] >= len(self.grid.seeds):
+                if self._free_seed(kind, width) is None:
                     continue
                 more = {**pending, (kind, width): pending[kind, width] + 1}
-                gain = spread**2 - self._spread(low, high, root, slope, gap, more) ** 2
+                gain = spread**2 - self._spread(low, high, root, slope, more) ** 2
                 gains.append((gain / self.grid.seconds(kind, width), kind, width))
             if not gains:
                 break
             _, kind, width = max(gains)
-            seed = self.grid.seeds[pending[kind, width]]
-            self._ask(kind, width, seed, "another seed beside the crossing")
+            self._ask_seed(kind, width, "another seed beside the crossing")
             pending[kind, width] += 1
-            asked = True
-        return asked
+
+    def _share(self, low: int, high: int, root: float) -> float:
+        """How far the root lies from the lower towards the upper width."""
+        x0, x1 = self.grid.log_params(low), self.grid.log_params(high)
+        return (root - x0) / (x1 - x0)
 
     def _spread(
         self,
@@ -281,11 +366,11 @@ class _Search:
         high: int,
         root: float,
         slope: float,
-        gap: float,
         counts: Mapping[tuple[LocatedKind, int], int],
     ) -> float:
         """Standard deviation of the interpolated root: delta method with pooled seed noise."""
-        share = (root - self.grid.log_params(low)) / gap if gap else 0.5
+        gap = self.grid.log_params(high) - self.grid.log_params(low)
+        share = self._share(low, high, root)
         variance = 0.0
         for width, weight in ((low, 1 - share), (high, share)):
             for kind, sigma in self._sigmas():
@@ -297,17 +382,12 @@ class _Search:
     def _sigmas(self) -> tuple[tuple[LocatedKind, float], ...]:
         return ("speed", self.noise.mem), ("grok", self.noise.gen)
 
-    def _root(self, low: int, high: int, differences: Mapping[int, float]) -> tuple[float, float]:
-        """Root of ln T_mem − ln T_gen between two widths, and the slope there.
-
-        A side whose T_mem was not reached has a known sign only; its size is then taken from the
-        cap, which makes the slope too flat and the interval too wide, never too narrow.
-        """
-        x0, x1 = self.grid.log_params(low), self.grid.log_params(high)
-        y0 = min(differences[low], 3.0)
-        y1 = max(differences[high], -3.0)
-        slope = min(max((y1 - y0) / (x1 - x0), self._local_slope(differences, x0, x1)), -0.5)
-        return x0 + (x1 - x0) * y0 / (y0 - y1), slope
+    def _slope(
+        self, differences: Mapping[int, float], x0: float, x1: float, low: int, high: int
+    ) -> float:
+        """Slope of ln T_mem − ln T_gen at the crossing, the flatter of two ways to tell it."""
+        chord = (differences[high] - differences[low]) / (x1 - x0)
+        return min(max(chord, self._local_slope(differences, x0, x1)), -0.5)
 
     def _local_slope(self, differences: Mapping[int, float], x0: float, x1: float) -> float:
         """Slope over all widths near the bracket: two noisy neighbours make any slope steep."""
@@ -372,170 +452,117 @@ class _Search:
         middle = len(times) // 2
         return times[middle] if len(times) % 2 else (times[middle - 1] + times[middle]) / 2
 
-    def _counts(self, widths: Iterable[int]) -> dict[tuple[LocatedKind, int], int]:
-        """Runs trained or in flight at the widths, by kind."""
-        there = {(f.kind, f.width, f.seed) for f in self.findings} | self.in_flight
-        kinds: tuple[LocatedKind, ...] = ("speed", "grok")
+    def _counts(
+        self, widths: Iterable[int], *, flying: bool = True
+    ) -> dict[tuple[LocatedKind, int], int]:
+        """Runs trained, or also in flight, at the widths, by kind."""
+        there = self.trained | (self.in_flight if flying else frozenset())
         return {
             (kind, width): sum(k == kind and w == width for k, w, _ in there)
             for width in widths
-            for kind in kinds
+            for kind in LOCATED_KINDS
         }
 
     # The onset.
 
     def onset(self) -> Point:
         """P50 of P(ΔE > 0): the width that lowers its posterior variance most per second."""
-        posterior = _OnsetPosterior(self.grid, self.prior)
-        seen = [f for f in self.findings if f.kind == "grok" and f.delayed is not None]
-        for finding in seen:
+        posterior = OnsetPosterior(
+            [self.grid.log_params(w) for w in self.widths], math.log(self.grid.k_mem), self.prior
+        )
+        grok = [f for f in self.findings if f.kind == "grok"]
+        for finding in grok:
+            # Training that never got there says that the network is too small to grok.
             posterior.observe(self.grid.log_params(finding.width), bool(finding.delayed))
-        # Training that never got there says that the network is too small to grok, if anything.
-        untrained = [f for f in self.findings if f.kind == "grok" and f.delayed is None]
-        for finding in untrained:
-            posterior.observe(self.grid.log_params(finding.width), False)
-        waiting = [(w, s) for kind, w, s in self.in_flight if kind == "grok"]
-        for width, _ in waiting:
-            x = self.grid.log_params(width)
-            posterior.observe(x, posterior.probability(x) >= 0.5)
-        widths = sorted(self.grid.params)
-        sizes = {w: self.grid.log_params(w) for w in widths}
-        smallest = max((f.width for f in untrained), default=0)
-        delayed = [sizes[f.width] for f in seen if f.delayed]
-        prompt = [sizes[f.width] for f in seen if not f.delayed]
-        mean, spread = posterior.mean(), posterior.spread()
-        sides = (
-            math.exp(max(prompt)) if prompt else float(self.grid.params[widths[0]]),
-            math.exp(min(delayed)) if delayed else float(self.grid.params[widths[-1]]),
-        )
-        asked, left = len(self.choices), spread
-        while left > ONSET_PRECISION * self.precision and len(self.choices) - asked < AHEAD:
-            choice = self._onset_choice(posterior, [w for w in widths if w > smallest])
-            if choice is None:
+        point = self._onset_point(posterior, grok)
+        waiting = [width for kind, width, _ in self.in_flight if kind == "grok"]
+        for width in (*waiting, *(c.width for c in self.choices if c.kind == "grok")):
+            posterior.expect(self.grid.log_params(width))
+        before = len(self.choices)
+        untrained = max((f.width for f in grok if f.delayed is None), default=0)
+        while self._is_vague(posterior) and len(self.choices) - before < AHEAD:
+            best = self._onset_width(posterior, [w for w in self.widths if w > untrained])
+            if best is None:
                 break
-            self._ask("grok", *choice, "narrows the onset")
-            x = sizes[choice[0]]
-            posterior.observe(x, posterior.probability(x) >= 0.5)
-            left = posterior.spread()
-        point = (math.exp(mean), ONSET_FACTOR * spread / DEX, sides)
-        if len(self.choices) > asked or waiting:
-            return Point("searching", *point)
-        if not delayed or (not prompt and min(widths) in {f.width for f in seen}):
-            return Point("no onset in range", *point)
-        return Point(
-            "placed" if left <= ONSET_PRECISION * self.precision else "out of seeds", *point
-        )
+            self._ask_seed("grok", best, "narrows the onset")
+            posterior.expect(self.grid.log_params(best))
+        if len(self.choices) == before and not waiting:
+            self._decide_end(grok)
+        if len(self.choices) > before or waiting:
+            return point
+        if {bool(f.delayed) for f in grok} != {True, False}:
+            return replace(point, status="no onset in range")
+        return replace(point, status="out of seeds" if self._is_vague(posterior) else "placed")
 
-    def _onset_choice(
-        self, posterior: _OnsetPosterior, widths: Sequence[int]
-    ) -> tuple[int, int] | None:
-        best: tuple[float, int, int] | None = None
-        asked = {(c.width, c.seed) for c in self.choices if c.kind == "grok"}
-        there = {(f.width, f.seed) for f in self.findings if f.kind == "grok"} | asked
-        there |= {(w, s) for kind, w, s in self.in_flight if kind == "grok"}
+    def _is_vague(self, posterior: OnsetPosterior) -> bool:
+        return posterior.spread() > ONSET_PRECISION * self.precision
+
+    def _onset_point(self, posterior: OnsetPosterior, grok: Sequence[Finding]) -> Point:
+        """The onset as far as it is known, between the largest prompt and smallest delayed."""
+        sizes = self.grid.params
+        delayed = [sizes[f.width] for f in grok if f.delayed]
+        prompt = [sizes[f.width] for f in grok if not f.delayed]
+        sides = (
+            float(max(prompt, default=sizes[self.widths[0]])),
+            float(min(delayed, default=sizes[self.widths[-1]])),
+        )
+        half_width = ONSET_FACTOR * posterior.spread() / DEX
+        return Point("searching", math.exp(posterior.mean()), half_width, sides)
+
+    def _decide_end(self, grok: Sequence[Finding]) -> None:
+        """Where all runs agree, the end of the range beyond which the onset lies must, too."""
+        seen = {bool(f.delayed) for f in grok}
+        if len(seen) == 1:
+            end = self.widths[0] if True in seen else self.widths[-1]
+            if self._counts((end,))["grok", end] < LEAST_SEEDS:
+                self._ask_seed("grok", end, "decides the end of the range")
+
+    def _onset_width(self, posterior: OnsetPosterior, widths: Sequence[int]) -> int | None:
+        """The width whose next seed lowers the variance of the onset most per second."""
+        best: tuple[float, int] | None = None
         mean, near = posterior.mean(), max(2.5 * posterior.spread(), SCAN)
         for width in widths:
-            if abs(self.grid.log_params(width) - mean) > near:
-                continue  # a yes or a no that is known beforehand
-            seed = next((s for s in self.grid.seeds if (width, s) not in there), None)
-            if seed is None:
-                continue
-            gain = posterior.expected_gain(self.grid.log_params(width))
-            score = gain / self.grid.seconds("grok", width)
-            if best is None or score > best[0]:
-                best = (score, width, seed)
-        return None if best is None or best[0] <= 0 else best[1:]
+            x = self.grid.log_params(width)
+            if abs(x - mean) > near or self._free_seed("grok", width) is None:
+                continue  # a yes or a no that is known beforehand, or no seed left
+            score = posterior.expected_gain(x) / self.grid.seconds("grok", width)
+            if score > 0 and (best is None or score > best[0]):
+                best = (score, width)
+        return None if best is None else best[1]
 
     # Asking.
 
     def _ask_pair(self, width: int, why: str) -> None:
         """The first seed of both kinds at a width: a pair shares its split and its weights."""
+        for seed in self.grid.seeds:
+            if not any((kind, width, seed) in self.lost for kind in LOCATED_KINDS):
+                for kind in LOCATED_KINDS:
+                    self._ask((kind, width, seed), why)
+                return
         for kind in LOCATED_KINDS:
-            self._ask(kind, width, self.grid.seeds[0], why)
+            self._ask_seed(kind, width, why)
 
-    def _ask(self, kind: LocatedKind, width: int, seed: int, why: str) -> None:
-        run = (kind, width, seed)
-        trained = any((f.kind, f.width, f.seed) == run for f in self.findings)
-        chosen = any((c.kind, c.width, c.seed) == run for c in self.choices)
-        if not trained and not chosen and run not in self.in_flight:
-            self.choices.append(Choice(kind, width, seed, why))
+    def _ask_seed(self, kind: LocatedKind, width: int, why: str) -> None:
+        seed = self._free_seed(kind, width)
+        if seed is not None:
+            self._ask((kind, width, seed), why)
 
+    def _free_seed(self, kind: LocatedKind, width: int) -> int | None:
+        """The first seed that was neither trained nor asked for; None: all were."""
+        asked = {(c.kind, c.width, c.seed) for c in self.choices}
+        taken = self.trained | self.in_flight | self.lost | asked
+        return next((s for s in self.grid.seeds if (kind, width, s) not in taken), None)
 
-def _bracket(measured: Sequence[int], differences: Mapping[int, float]) -> tuple[int, int] | None:
-    """Neighbouring widths between which memorising becomes the faster one; the widest such."""
-    pairs = [
-        (low, high)
-        for low, high in itertools.pairwise(measured)
-        if differences[low] > 0 > differences[high]
-    ]
-    return pairs[-1] if pairs else None
-
-
-def pooled_noise(findings: Iterable[Finding], prior: Noise) -> Noise:
-    """Spread over seeds, pooled over widths that have several runs, pulled towards the prior."""
-    sums = {"speed": prior.weight * prior.mem**2, "grok": prior.weight * prior.gen**2}
-    weights = {"speed": prior.weight, "grok": prior.weight}
-    groups: dict[tuple[LocatedKind, int], list[float]] = {}
-    for finding in findings:
-        if finding.epoch is not None:
-            groups.setdefault((finding.kind, finding.width), []).append(math.log(finding.epoch))
-    for (kind, _), times in groups.items():
-        if len(times) > 1:
-            centre = float(np.median(times))
-            # Medians are reported, which one wild seed does not move: nor does it here.
-            most = 2.5 * (prior.mem if kind == "speed" else prior.gen)
-            sums[kind] += sum(min(abs(t - centre), most) ** 2 for t in times)
-            weights[kind] += len(times) - 1
-    return Noise(
-        math.sqrt(sums["speed"] / weights["speed"]),
-        math.sqrt(sums["grok"] / weights["grok"]),
-        prior.weight,
-    )
+    def _ask(self, run: Run, why: str) -> None:
+        asked = any((c.kind, c.width, c.seed) == run for c in self.choices)
+        if not asked and run not in self.trained | self.in_flight:
+            self.choices.append(Choice(*run, why))
 
 
-class _OnsetPosterior:
-    """P(ΔE > 0) = logistic((ln P − m) / s): a grid over m and s, updated run by run."""
-
-    def __init__(self, grid: Grid, prior: Prior) -> None:
-        sizes = [grid.log_params(width) for width in grid.params]
-        place = np.linspace(min(sizes) - 0.3, max(sizes) + 0.3, 241)
-        scale = prior.scale * np.exp(np.linspace(-1.2, 1.2, 5))
-        self.place, self.scale = place[:, None], scale[None, :]
-        centre = math.log(grid.k_mem) + prior.onset
-        # Student-t tails: a cell may lie far from the others.
-        log_prior = -2.0 * np.log1p(((self.place - centre) / prior.spread) ** 2 / 3)
-        log_prior = log_prior - 0.5 * (np.log(self.scale / prior.scale) / 0.6) ** 2
-        self.weight: NDArray[np.float64] = np.exp(log_prior - log_prior.max())
-        self.weight /= self.weight.sum()
-
-    def _likelihood(self, x: float) -> NDArray[np.float64]:
-        chance: NDArray[np.float64] = special.expit((x - self.place) / self.scale)
-        return LAPSE + (1 - 2 * LAPSE) * chance
-
-    def observe(self, x: float, delayed: bool) -> None:
-        chance = self._likelihood(x)
-        self.weight = self.weight * (chance if delayed else 1 - chance)
-        self.weight = self.weight / self.weight.sum()
-
-    def probability(self, x: float) -> float:
-        return float((self.weight * self._likelihood(x)).sum())
-
-    def mean(self) -> float:
-        return float((self.weight * self.place).sum())
-
-    def spread(self) -> float:
-        return math.sqrt(_variance(self.weight, self.place))
-
-    def expected_gain(self, x: float) -> float:
-        """By how much a run at x is expected to lower the variance of m."""
-        chance = self._likelihood(x)
-        after = 0.0
-        for part in (self.weight * chance, self.weight * (1 - chance)):
-            total = float(part.sum())
-            after += total * _variance(part / total, self.place)
-        return _variance(self.weight, self.place) - after
-
-
-def _variance(weight: NDArray[np.float64], place: NDArray[np.float64]) -> float:
-    mean = float((weight * place).sum())
-    return float((weight * (place - mean) ** 2).sum())
+def _main_change(changes: Sequence[tuple[int, int]], *, starts_slower: bool) -> tuple[int, int]:
+    """The change of sign that is reported: the middle one of an odd number, of an even number the
+    last after which memorising is the faster one."""
+    count = len(changes)
+    if count % 2:
+        return changes[(count - 1) // 2]
+    return changes[count - 2 if starts_slower else count - 1]

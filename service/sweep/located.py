@@ -1,85 +1,140 @@
-"""A located suite as the database has it: its cells, what is known of each and wanted next.
+"""A located suite's cells: what may be trained in them, what is known, and what they want next.
 
-Without Ray, so that the server and `groktime status` can tell how far a suite is.
+Everything is made from the suite and the rows that Postgres has, so a driver, the API and the
+command line see the same; nothing here needs Ray.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
 
+import numpy as np
 from sqlalchemy import Connection, text
 
-from groktime.service.spec import RunSpec, ladder_index
+from groktime.service.analysis.inputs import MinimumDelay
+from groktime.service.spec import LADDER, RunSpec
 from groktime.service.suites import Suite
 from groktime.service.suites.schema import Analysis
 from groktime.service.sweep.cost import flops_per_epoch
-from groktime.service.sweep.locate import (
+from groktime.service.sweep.locate import Choice, Grid, Point, Progress, Wanted, locate
+from groktime.service.sweep.priors import (
+    DEX,
     Finding,
-    Grid,
+    Learnt,
     LocatedKind,
-    Noise,
     Prior,
-    Progress,
-    locate,
-    pooled_noise,
+    Run,
+    prior_of,
 )
 
 T_GEN_EPOCHS = 300.0  # of a grok run, for the price of one that nobody has seen
 
 KNOWN = """
-SELECT r.id, r.key, r.state, r.reason, r.last_epoch, r.seconds,
+SELECT r.id, r.key, r.state, r.reason, r.owner,
     r.seconds * coalesce(CAST(substring(r.fingerprint FROM 'threads ([0-9]+)') AS integer), 1)
         AS core_seconds,
-    r.first_online[:e_train] AS e_train, r.first_online[:t_mem] AS t_mem,
+    coalesce(r.set_aside_epoch, r.last_epoch) AS last_epoch, r.set_aside_epoch,
+    r.{clock}[:e_train] AS e_train, r.{clock}[:t_mem] AS t_mem,
     r.first_val[:e_val] AS e_val, r.first_val[:t_gen] AS t_gen
-FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
-WHERE sr.suite_id = :suite AND r.kind <> 'capacity'
+FROM suites s JOIN suite_runs sr ON sr.suite_id = s.id JOIN runs r ON r.id = sr.run_id
+WHERE s.name = :suite AND r.kind <> 'capacity' ORDER BY r.id
 """
 
-Run = tuple[LocatedKind, int, int]  # kind, width, seed
+Ended = Literal["placed", "nothing left to learn", "out of runs"]
 
 
-@dataclass
-class Cell:
-    """One prime at one setting: what may be trained there, and what is known."""
+@dataclass(frozen=True, eq=False)
+class Space:
+    """One prime at one setting: every run that may be trained there, and its prices."""
+
+    label: str  # `p=59, weight_decay 0.3`
+    prime: int
+    setting: Mapping[str, Any]
+    specs: Mapping[Run, RunSpec]
+    grid: Grid
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """A run of the suite as the database has it; passages are None where not reached."""
+
+    id: int
+    key: str
+    state: str
+    reason: str | None
+    owner: str | None
+    core_seconds: float | None
+    last_epoch: int
+    set_aside_epoch: int | None
+    e_train: int | None
+    t_mem: int | None
+    e_val: int | None
+    t_gen: int | None
+
+    @property
+    def counts(self) -> bool:
+        """Whether analyses count it: done, diverged or set aside, also while it is trained on."""
+        if self.state == "failed":
+            return self.reason == "diverged"
+        return self.state == "done" or self.set_aside_epoch is not None
+
+
+@dataclass(frozen=True)
+class LocatedCell:
+    """How far one cell is located, what it has cost, and what it wants next and why.
+
+    `crossing` and `onset` are the estimate, the half-width of its 95 % interval in dex, the
+    bracket and the status; None where the design does not ask for it. `choices` are the runs
+    wanted next, best first, each with its reason; none are left once the cell has `ended`.
+    """
 
     label: str
     prime: int
     setting: Mapping[str, Any]
-    specs: dict[Run, RunSpec]
-    grid: Grid
-    findings: list[Finding] = field(default_factory=list)
-    taken: set[Run] = field(default_factory=set)  # in flight, or failed and not asked for again
-    core_seconds: float = 0.0  # spent on runs that ended
-    progress: Progress | None = None
+    crossing: Point | None
+    onset: Point | None
+    choices: tuple[Choice, ...]
+    ended: Ended | None
+    runs: int  # that count in analyses
+    in_flight: tuple[Run, ...]
+    failed: int
+    core_seconds: float  # of the runs that count
+    max_runs: int
 
-    @property
-    def runs(self) -> int:
-        return len(self.findings) + len(self.taken)
+    def __str__(self) -> str:
+        """`crossing 41,200 (± 0.02 dex, 36,832–46,044), onset searching; 14 runs, 61 s`."""
+        points = [
+            f"{name} {point}"
+            for name, point in (("crossing", self.crossing), ("onset", self.onset))
+            if point is not None
+        ]
+        spent = f"{self.runs} runs, {self.core_seconds:,.0f} core-seconds"
+        return "; ".join([*points, spent, *([self.ended] if self.ended else [])])
 
 
-def cells_of(suite: Suite) -> list[Cell]:
-    """The suite's cells with everything its design may choose from."""
+def spaces(suite: Suite, primes: Collection[int] = ()) -> list[Space]:
+    """The suite's cells, of all primes or of some, with everything its design may choose from."""
     grouped: dict[tuple[int, str], list[Any]] = {}
     for member in suite.members():
-        if member.spec.kind != "capacity":
+        if member.spec.kind != "capacity" and (not primes or member.prime in primes):
             setting = ", ".join(f"{name} {value}" for name, value in member.setting.items())
             grouped.setdefault((member.prime, setting), []).append(member)
-    cells = []
+    found = []
     for (prime, setting), members in grouped.items():
         specs: dict[Run, RunSpec] = {
             (m.spec.kind, m.spec.model.width, m.spec.seed): m.spec for m in members
         }
         label = f"p={prime}" + (f", {setting}" if setting else "")
-        cells.append(Cell(label, prime, members[0].setting, specs, _grid(specs)))
-    return cells
+        found.append(Space(label, prime, members[0].setting, specs, _grid(specs)))
+    return found
 
 
 def _grid(specs: Mapping[Run, RunSpec]) -> Grid:
-    params = {width: spec.params for (_, width, _), spec in sorted(specs.items())}
+    params = {width: spec.params for (_, width, _), spec in specs.items()}
     seeds = sorted({seed for _, _, seed in specs})
     some = next(iter(specs.values()))
     centre = math.log(some.k_mem) + Prior().crossing
@@ -96,108 +151,141 @@ def _grid(specs: Mapping[Run, RunSpec]) -> Grid:
     return Grid(dict(sorted(params.items())), seeds, seconds, some.k_mem)
 
 
-def sharpened(prior: Prior, cells: Sequence[Cell]) -> Prior:
-    """The prior of a cell once others of the suite are placed: they lie at like multiples of K_mem.
+def recorded_runs(connection: Connection, suite: Suite) -> list[RecordedRun]:
+    """The suite's runs with their first passages by the suite's own clock and thresholds.
 
-    A cell counts as much as the prior itself, so that three of them outweigh it.
+    A threshold that no first passage is kept for counts as the next higher one that is: it
+    decides what is trained next, never what is reported.
     """
-    crossings, onsets = [prior.crossing], [prior.onset]
-    sums = {"mem": prior.noise.weight * prior.noise.mem**2, "gen": 0.0}
-    sums["gen"] = prior.noise.weight * prior.noise.gen**2
-    weight = prior.noise.weight
-    for cell in cells:
-        found = cell.progress
-        if found is None:
+    analysis = suite.analysis
+    places = {
+        name: _ladder_place(getattr(analysis.thresholds, name))
+        for name in ("e_train", "t_mem", "e_val", "t_gen")
+    }
+    query = KNOWN.format(clock=f"first_{analysis.clock}")
+    rows = connection.execute(text(query), {"suite": suite.name, **places})
+    return [RecordedRun(**row._mapping) for row in rows]
+
+
+def _ladder_place(threshold: float) -> int:
+    """Position, counted from 1, of the lowest kept threshold that is at least this one."""
+    at = sum(kept < round(1000 * threshold, 6) for kept in LADDER)
+    return min(at, len(LADDER) - 1) + 1
+
+
+def located_cells(
+    suite: Suite, spaces: Sequence[Space], runs: Sequence[RecordedRun]
+) -> list[LocatedCell]:
+    """How far every cell is located by these runs; cells of a suite learn from each other."""
+    design = suite.file.design
+    assert design is not None, "only a located suite has located cells"
+    by_key = {run.key: run for run in runs}
+    known = [_known(space, by_key, suite.analysis) for space in spaces]
+    asked = (design.precision, design.place)
+    alone = [_searched(space, k, Prior(), *asked) for space, k in zip(spaces, known, strict=True)]
+    learnt = [
+        Learnt(
+            math.log(space.grid.k_mem),
+            tuple(sorted((name, str(value)) for name, value in space.setting.items())),
+            _estimate(progress.crossing),
+            _estimate(progress.onset),
+            k.findings,
+        )
+        for space, k, progress in zip(spaces, known, alone, strict=True)
+    ]
+    cells = []
+    for index, (space, k) in enumerate(zip(spaces, known, strict=True)):
+        prior = prior_of(learnt[index], [*learnt[:index], *learnt[index + 1 :]])
+        progress = _searched(space, k, prior, *asked)
+        cells.append(_cell(space, k, progress, design.max_runs))
+    return cells
+
+
+@dataclass(frozen=True)
+class _Known:
+    """The runs of a cell by what they are to the chooser."""
+
+    findings: tuple[Finding, ...]
+    in_flight: frozenset[Run]
+    lost: frozenset[Run]
+    seconds: float
+
+
+def _known(space: Space, by_key: Mapping[str, RecordedRun], analysis: Analysis) -> _Known:
+    findings, flying, lost, seconds = [], set(), set(), 0.0
+    least = MinimumDelay(analysis.min_delay or 1.0, analysis.min_delay_share or 0.0)
+    for at, spec in space.specs.items():
+        run = by_key.get(spec.key)
+        if run is None:
             continue
-        for points, point in ((crossings, found.crossing), (onsets, found.onset)):
-            if point is not None and point.status == "placed" and point.params:
-                points.append(math.log(point.params / cell.grid.k_mem))
-        noise = pooled_noise(cell.findings, prior.noise)
-        sums["mem"] += noise.mem**2
-        sums["gen"] += noise.gen**2
-        weight += 1
-    return replace(
-        prior,
-        crossing=sum(crossings) / len(crossings),
-        onset=sum(onsets) / len(onsets),
-        noise=Noise(
-            math.sqrt(sums["mem"] / weight), math.sqrt(sums["gen"] / weight), prior.noise.weight
-        ),
+        if run.counts:
+            findings.append(_finding(at, run, least))
+            seconds += float(run.core_seconds or 0.0)
+        elif run.state == "failed":
+            lost.add(at)
+        else:
+            flying.add(at)
+    return _Known(tuple(findings), frozenset(flying), frozenset(lost), seconds)
+
+
+def _finding(at: Run, run: RecordedRun, least: MinimumDelay) -> Finding:
+    kind, width, seed = at
+    if kind == "speed":
+        return Finding(kind, width, seed, run.t_mem, run.last_epoch)
+    delayed = None
+    if run.e_train is not None:
+        enough = float(least.after(np.array([float(run.e_train)]))[0])
+        if run.e_val is not None:
+            delayed = run.e_val - run.e_train >= enough
+        elif run.last_epoch + 1 - run.e_train >= max(enough, 1.5):
+            delayed = True
+    return Finding(kind, width, seed, run.t_gen, run.last_epoch, delayed)
+
+
+@lru_cache(maxsize=4096)
+def _searched(
+    space: Space, known: _Known, prior: Prior, precision: float, place: tuple[Wanted, ...]
+) -> Progress:
+    """Asked again about the same runs the answer is the same: most cells have not changed."""
+    return locate(
+        space.grid,
+        known.findings,
+        precision=precision,
+        wanted=place,
+        prior=prior,
+        in_flight=known.in_flight,
+        lost=known.lost,
     )
 
 
-class LocatedCells:
-    """The cells of a located suite; `learn` makes them know what the database has."""
-
-    def __init__(self, suite: Suite, primes: Collection[int] = ()) -> None:
-        assert suite.file.design is not None, "only located suites choose their runs"
-        self.design = suite.file.design
-        self.cells = [cell for cell in cells_of(suite) if not primes or cell.prime in primes]
-        self._places: dict[str, list[tuple[Cell, Run]]] = {}
-        for cell in self.cells:
-            for run, spec in cell.specs.items():
-                self._places.setdefault(spec.key, []).append((cell, run))
-
-    def learn(self, rows: Iterable[Any]) -> None:
-        """Take in the suite's runs as `known_runs` reads them, and think again."""
-        for cell in self.cells:
-            cell.findings.clear()
-            cell.taken.clear()
-            cell.core_seconds = 0.0
-        for row in rows:
-            for cell, (kind, width, seed) in self._places.get(row.key, ()):
-                cell.core_seconds += float(row.core_seconds or 0)
-                diverged = row.state == "failed" and row.reason == "diverged"
-                if row.state not in ("done", "set_aside") and not diverged:
-                    cell.taken.add((kind, width, seed))
-                    continue
-                epoch = row.t_mem if kind == "speed" else row.t_gen
-                delayed = _delayed(row) if kind == "grok" else None
-                cell.findings.append(Finding(kind, width, seed, epoch, row.last_epoch, delayed))
-        prior = sharpened(Prior(), self.cells)
-        for cell in self.cells:
-            cell.progress = locate(
-                cell.grid,
-                cell.findings,
-                precision=self.design.precision,
-                wanted=self.design.place,
-                prior=prior,
-                in_flight=cell.taken,
-            )
-
-
-def known_runs(connection: Connection, suite_id: int, analysis: Analysis) -> Sequence[Any]:
-    """The suite's speed and grok runs, with their first passages at its thresholds."""
-    columns = {
-        name: ladder_index(getattr(analysis.thresholds, name)) or ladder_index(0.99)
-        for name in ("e_train", "t_mem", "e_val", "t_gen")
-    }
-    return connection.execute(text(KNOWN), {"suite": suite_id, **columns}).all()
-
-
-def _delayed(row: Any) -> bool | None:
-    """ΔE > 0; None: training never got there, or was censored together with validation."""
-    if row.e_train is None:
+def _estimate(point: Point | None) -> tuple[float, float] | None:
+    """ln P and its standard deviation, where the point is known from runs."""
+    if point is None or point.params is None or point.half_width is None:
         return None
-    if row.e_val is None:
-        return True if row.last_epoch > row.e_train else None
-    return bool(row.e_val > row.e_train)
+    return math.log(point.params), point.half_width * DEX / 2
 
 
-def described(cell: Cell) -> str:
-    """`crossing 41,200 (± 0.02 dex, 36,832–46,044), onset searching; 14 runs`."""
-    parts = []
-    for name in ("crossing", "onset"):
-        point = getattr(cell.progress, name) if cell.progress else None
-        if point is None:
-            continue
-        if point.params is None:
-            parts.append(f"{name} {point.status}")
-            continue
-        text_ = f"{name} {point.params:,.0f}"
-        about = [] if point.half_width is None else [f"± {point.half_width:.3f} dex"]
-        if point.bracket:
-            about.append(f"{point.bracket[0]:,.0f}–{point.bracket[1]:,.0f}")
-        about.append(point.status)
-        parts.append(f"{text_} ({', '.join(about)})")
-    return f"{'; '.join(parts)}; {cell.runs} runs"
+def _cell(space: Space, known: _Known, progress: Progress, max_runs: int) -> LocatedCell:
+    spent = len(known.findings) + len(known.in_flight)
+    out = bool(progress.choices) and spent >= max_runs
+    points = [point for point in (progress.crossing, progress.onset) if point is not None]
+    ended: Ended | None = None
+    if out and not known.in_flight:
+        ended = "out of runs"
+    elif progress.is_done:
+        placed = all(point.status == "placed" for point in points)
+        ended = "placed" if placed else "nothing left to learn"
+    return LocatedCell(
+        label=space.label,
+        prime=space.prime,
+        setting=space.setting,
+        crossing=progress.crossing,
+        onset=progress.onset,
+        choices=() if out else progress.choices,
+        ended=ended,
+        runs=len(known.findings),
+        in_flight=tuple(sorted(known.in_flight)),
+        failed=len(known.lost),
+        core_seconds=known.seconds,
+        max_runs=max_runs,
+    )

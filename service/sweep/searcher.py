@@ -1,7 +1,7 @@
-"""A suite that is located: Ray Tune asks for the next run, Postgres says what is known.
+"""Runs for Ray Tune as a feed wants them, one trial after the other, without an end set before.
 
-The searcher keeps nothing that matters. Every suggestion is made from what the database holds, so
-a sweep that was killed goes on where it was, and what other sweeps have trained counts as well.
+Nothing that matters is kept here: the feed makes every suggestion from what the database holds, so
+a sweep that was killed goes on where it was.
 """
 
 from __future__ import annotations
@@ -9,111 +9,76 @@ from __future__ import annotations
 import logging
 import secrets
 import tempfile
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Collection, Sequence
+from typing import Any, Protocol
 
 from ray import tune
 from ray.tune.search import Searcher
-from sqlalchemy import Engine, text
+from sqlalchemy import Engine
 
-from groktime.db.claims import expire, fail_runs, reopen, revoke_leases
+from groktime.db.claims import revoke_leases
 from groktime.db.retry import retrying
 from groktime.service.errors import SweepError
 from groktime.service.settings import Settings
-from groktime.service.suites import Suite
 from groktime.service.sweep.cluster import ClusterCapacity
-from groktime.service.sweep.locate import Choice
-from groktime.service.sweep.located import Cell, LocatedCells, described, known_runs
-from groktime.service.sweep.selection import SweepOptions, SweepReport, register
+from groktime.service.sweep.locator import SYSTEMIC_CRASHES, TRIES, Locator
+from groktime.service.sweep.selection import SweepOptions, SweepReport
 from groktime.service.sweep.tuner import RETRIES, Outcomes
 from groktime.workers.trainable import BundleTrainable, WorkerConfig
 
 
-class Locator:
-    """What a located suite knows, read from Postgres, and the run it wants next."""
+class Feed(Protocol):
+    """Where a searcher gets its runs from."""
 
-    def __init__(self, suite: Suite, engine: Engine, options: SweepOptions) -> None:
-        self.suite, self.engine = suite, engine
-        self._located = LocatedCells(suite, options.selection.primes)
-        self.cells, self.design = self._located.cells, self._located.design
-        self.registered = register(suite, engine)
-        if options.retry_failed:
-            known = self.known()
-            reopen(engine, [row.id for row in known if row.state == "failed"])
+    def next(self, live: Collection[int]) -> Sequence[Sequence[int]] | None:
+        """Stacks of run numbers for the next trial; None: nothing as long as `live` ones train."""
+        ...
 
-    def refresh(self) -> None:
-        """Read what every cell has, and think again about what it lacks."""
-        self._located.learn(retrying(self.known))
+    def crashed(self, runs: Sequence[int]) -> None:
+        """The trial of these runs crashed to the end; nobody holds them."""
+        ...
 
-    def known(self) -> Sequence[Any]:
-        """The suite's runs as the database has them, with their first passages."""
-        with self.engine.connect() as connection:
-            return known_runs(connection, self.registered.suite_id, self.suite.analysis)
-
-    def unfinished(self) -> list[int]:
-        """Numbers of runs that were chosen before and never closed: they are trained first."""
-        return [row.id for row in retrying(self.known) if row.state in ("pending", "stale")]
-
-    def next(self) -> tuple[Cell, Choice, int] | None:
-        """The best run of the cell that has had the least, registered; None: nothing is wanted."""
-        wanting = [
-            cell
-            for cell in self.cells
-            if cell.progress and cell.progress.choices and cell.runs < self.design.max_runs
-        ]
-        if not wanting:
-            return None
-        cell = min(wanting, key=lambda one: one.runs)
-        assert cell.progress is not None
-        choice = cell.progress.choices[0]
-        spec = cell.specs[choice.kind, choice.width, choice.seed]
-        register(self.suite, self.engine, [spec])
-        with self.engine.connect() as connection:
-            number = connection.scalar(
-                text("SELECT id FROM runs WHERE key = :key"), {"key": spec.key}
-            )
-        assert isinstance(number, int), "the run was registered just now"
-        cell.taken.add((choice.kind, choice.width, choice.seed))
-        return cell, choice, number
+    def trained(self, runs: Sequence[int]) -> None:
+        """The trial of these runs ended well."""
+        ...
 
 
-class LocateSearcher(Searcher):
-    """Locator in Ray Tune's terms: one trial trains one run."""
+class FedSearcher(Searcher):
+    """Ray Tune's way to ask a feed: one trial trains the stacks that the feed gave it."""
 
-    def __init__(self, locator: Locator, name: str, say: Callable[[str], None]) -> None:
+    def __init__(self, feed: Feed, engine: Engine, name: str) -> None:
         super().__init__(metric="training_seconds", mode="min")
-        self.locator, self.name, self._say = locator, name, say
-        self._live: dict[str, int] = {}
-        self._first = locator.unfinished()
+        self._feed, self._engine, self.name = feed, engine, name
+        self._live: dict[str, tuple[str, list[int]]] = {}  # by trial: its owner's name and runs
         self.count = 0
+        self.stopped = False
 
     def suggest(self, trial_id: str) -> Any:
-        """The next run; None waits for one that is being trained."""
-        if self._first:
-            number = self._first.pop(0)
-        else:
-            self.locator.refresh()
-            found = self.locator.next()
-            if found is None:
-                return None if self._live else Searcher.FINISHED
-            cell, choice, number = found
-            self._say(
-                f"{cell.label}: {choice.kind} d={choice.width} seed {choice.seed} "
-                f"({choice.why}); {described(cell)}"
-            )
-        self._live[trial_id] = number
+        """The next trial; None waits for one that is being trained."""
+        live = [run for _, runs in self._live.values() for run in runs]
+        stacks = None if self.stopped else self._feed.next(live)
+        if stacks is None:
+            return None if self._live else Searcher.FINISHED
         self.count += 1
-        bundle = {"number": self.count, "name": f"{self.name}/{self.count}", "stacks": [[number]]}
+        name = f"{self.name}/{self.count}"
+        self._live[trial_id] = (name, [run for stack in stacks for run in stack])
+        bundle = {"number": self.count, "name": name, "stacks": [list(stack) for stack in stacks]}
         return {"bundle": bundle}
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        """A run that crashed its worker to the end is failed, and not asked for again."""
-        number = self._live.pop(trial_id, None)
-        if error and number is not None:
-            retrying(lambda: revoke_leases(self.locator.engine, self.name))
-            retrying(lambda: fail_runs(self.locator.engine, [number], "crashed: see its worker"))
+        """Tune says this once a trial, after its retries; without a result where it crashed."""
+        if trial_id not in self._live:
+            return
+        name, runs = self._live.pop(trial_id)
+        if error:
+            retrying(lambda: revoke_leases(self._engine, f"{name}@"))
+            self._feed.crashed(runs)
+        elif result and result.get("refused"):
+            self.stopped = True  # no retry mends it, and it concerns all
+        else:
+            self._feed.trained(runs)
 
     def __getstate__(self) -> dict[str, Any]:
         """Tune pickles its parts to restore them; this one is made anew from Postgres instead."""
@@ -127,53 +92,50 @@ class LocateSearcher(Searcher):
 
 
 def run_located(
-    suite: Suite,
-    engine: Engine,
+    locator: Locator,
     settings: Settings,
     database_url: str,
     options: SweepOptions,
     capacity: ClusterCapacity,
-    say: Callable[[str], None],
-) -> tuple[Locator, SweepReport]:
-    """Train until every cell is located, out of seeds or out of its budget."""
-    retrying(lambda: expire(engine))
-    locator = Locator(suite, engine, options)
+) -> SweepReport:
+    """Train until every cell is located, has nothing left to learn or is out of its budget."""
     name = f"locate-{secrets.token_hex(4)}"
-    report, outcomes = SweepReport(), Outcomes()
-    searcher = LocateSearcher(locator, name, say)
-    locator.refresh()
-    before = sum(len(cell.findings) for cell in locator.cells)
-    if locator.unfinished() or any(c.progress and c.progress.choices for c in locator.cells):
-        try:
-            _tune(searcher, settings, database_url, options, capacity, outcomes)
-        finally:
-            retrying(lambda: revoke_leases(engine, name))
-    if outcomes.refused:
-        raise SweepError("; ".join(sorted(outcomes.refused)))
-    locator.refresh()
-    report.bundles, report.retried = searcher.count, outcomes.retried
-    report.training_seconds = outcomes.training_seconds
-    report.trained = sum(len(cell.findings) for cell in locator.cells) - before
-    report.failed = {
-        row.id: row.reason or "" for row in retrying(locator.known) if row.state == "failed"
-    }
-    return locator, report
+    report = SweepReport()
+    before = sum(cell.runs for cell in locator.cells)
+    try:
+        while locator.wants or locator.others_have_ended():
+            if locator.wants:
+                _tune(locator, name, settings, database_url, options, capacity, report)
+    finally:
+        retrying(lambda: revoke_leases(locator.engine, f"{name}-"))
+    stuck = locator.stuck()
+    if stuck:
+        numbers = ", ".join(map(str, stuck))
+        raise SweepError(f"runs {numbers} came back unfinished {TRIES} times; see workers' logs")
+    report.failed = locator.failed()
+    report.trained = sum(cell.runs for cell in locator.cells) - before
+    report.left_to_others = len(locator.held_by_others())
+    return report
 
 
 def _tune(
-    searcher: LocateSearcher,
+    locator: Locator,
+    name: str,
     settings: Settings,
     database_url: str,
     options: SweepOptions,
     capacity: ClusterCapacity,
-    outcomes: Outcomes,
+    report: SweepReport,
 ) -> None:
+    """One experiment, until nothing is wanted any more; its counts are added to the report."""
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
     worker = WorkerConfig.of(settings, database_url, capacity.device)
     asked: dict[str, float] = {"cpu": 1}
-    if options.gpus_per_bundle:
-        asked["gpu"] = options.gpus_per_bundle
+    if capacity.gpus:
+        asked["gpu"] = capacity.gpus
     trainable = tune.with_resources(tune.with_parameters(BundleTrainable, worker=worker), asked)
+    searcher = FedSearcher(locator, locator.engine, f"{name}-{report.bundles}")
+    outcomes = Outcomes()
     with tempfile.TemporaryDirectory(prefix="groktime-tune-") as storage:
         tune.Tuner(
             trainable,
@@ -195,3 +157,13 @@ def _tune(
                 log_to_file=False,
             ),
         ).fit()
+    report.bundles += max(1, searcher.count)
+    report.retried += outcomes.retried
+    report.training_seconds += outcomes.training_seconds
+    if outcomes.refused:
+        raise SweepError("; ".join(sorted(outcomes.refused)))
+    if locator.is_systemic:
+        raise SweepError(
+            f"{SYSTEMIC_CRASHES} runs in a row crashed: {next(iter(outcomes.crashed.values()))}"
+        )
+    locator.fail_crashed()

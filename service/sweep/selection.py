@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Engine, text
 
 from groktime.db.claims import reopen
-from groktime.db.suites import Registered, register_suite
+from groktime.db.suites import Design, Registered, register_suite
 from groktime.service.errors import InputError
 from groktime.service.spec import Kind, RunSpec
 from groktime.service.suites import Suite
@@ -165,6 +165,24 @@ class SweepReport:
     training_seconds: float = 0.0
 
 
+def check_located(suite: Suite, options: SweepOptions) -> None:
+    """Refuse filters that a suite which chooses its own runs cannot keep to."""
+    if suite.file.design is None:
+        return
+    chosen = options.selection
+    given = {
+        "kind": chosen.kinds,
+        "width": chosen.widths,
+        "seed": chosen.seeds,
+        "limit": options.limit is not None,
+    }
+    for name, value in given.items():
+        if value:
+            raise InputError(
+                f"--{name}: {suite.name} is located and chooses its own runs; accepted: --prime"
+            )
+
+
 def prepare(suite: Suite, engine: Engine, options: SweepOptions) -> PreparedSweep:
     """Register the suite and choose the runs of this sweep."""
     chosen = options.selection.chosen(suite.runs())
@@ -186,21 +204,37 @@ JOIN runs r ON r.id = sr.run_id WHERE s.name = :name AND NOT sr.inherited
 """
 
 
-def register(suite: Suite, engine: Engine, chosen: Sequence[RunSpec] = ()) -> Registered:
+def register(
+    suite: Suite, engine: Engine, chosen: Sequence[RunSpec] = (), *, replace: bool = False
+) -> Registered:
     """Make the database hold the suite; refuses a frozen one that has changed.
 
     A located suite has the runs that were chosen so far, and those chosen now.
     """
+    runs = wanted_runs(suite, engine, chosen)
+    inherited = [member.spec for donor in suite.inherited for member in donor.members]
+    design: Design = "grid" if suite.file.design is None else "locate"
+    return register_suite(
+        engine,
+        suite.name,
+        suite.stored(),
+        suite.digest,
+        runs,
+        inherited,
+        replace=replace,
+        design=design,
+    )
+
+
+def wanted_runs(suite: Suite, engine: Engine, chosen: Sequence[RunSpec] = ()) -> list[RunSpec]:
+    """The runs of a grid; of a located suite those that it has and those chosen now."""
     runs = suite.runs()
-    if suite.file.design is not None:
-        with engine.connect() as connection:
-            linked = set(connection.scalars(text(LINKED), {"name": suite.name}))
-        linked |= {spec.key for spec in chosen}
-        runs = [spec for spec in runs if spec.key in linked]
-    inherited: list[RunSpec] = [
-        member.spec for donor in suite.inherited for member in donor.members
-    ]
-    return register_suite(engine, suite.name, suite.stored(), suite.digest, runs, inherited)
+    if suite.file.design is None:
+        return runs
+    with engine.connect() as connection:
+        linked = set(connection.scalars(text(LINKED), {"name": suite.name}))
+    linked |= {spec.key for spec in chosen}
+    return [spec for spec in runs if spec.key in linked]
 
 
 def delete_finished_checkpoints(checkpoints: Path, runs: Iterable[StoredRun]) -> int:

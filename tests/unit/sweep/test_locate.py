@@ -7,15 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from groktime.service.sweep.locate import (
-    NARROW,
-    Choice,
-    Finding,
-    Grid,
-    LocatedKind,
-    Progress,
-    locate,
-)
+from groktime.service.sweep.locate import NARROW, Choice, Grid, Progress, locate
+from groktime.service.sweep.priors import Finding, LocatedKind
 
 K_MEM = 10_000.0
 PARAMS = {d: 122 * d + 2 * (16 * d * d + 2 * d) + d for d in range(16, 130, 2)}

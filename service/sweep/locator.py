@@ -1,0 +1,176 @@
+"""The feed of a located suite: which run its sweep trains next.
+
+Every answer is made from what Postgres holds, so a sweep that was killed goes on where it was, and
+what other sweeps have trained counts as well.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+
+from sqlalchemy import Engine, text
+
+from groktime.db.claims import expire, fail_runs, reopen
+from groktime.db.retry import retrying
+from groktime.service.suites import Suite
+from groktime.service.sweep.located import (
+    LocatedCell,
+    RecordedRun,
+    located_cells,
+    recorded_runs,
+    spaces,
+)
+from groktime.service.sweep.selection import SweepOptions, register
+
+SYSTEMIC_CRASHES = 4  # so many in a row are no fault of single runs
+TRIES = 3  # of a run that comes back unfinished without having moved
+EXPIRE_SECONDS = 5.0  # between looks for leases that are over
+POLL_SECONDS = 0.5
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class _Attempts:
+    """How often a run came back unfinished without having moved."""
+
+    epoch: int = -1
+    tries: int = 0
+
+
+@dataclass
+class Locator:
+    """The feed of a located suite: what its cells lack most comes first."""
+
+    suite: Suite
+    engine: Engine
+    options: SweepOptions
+    say: Say
+    cells: list[LocatedCell] = field(default_factory=list)
+    _attempts: dict[int, _Attempts] = field(default_factory=dict)
+    _crashed: list[int] = field(default_factory=list)  # in a row, none of them failed yet
+    _expired_at: float = -EXPIRE_SECONDS
+
+    def __post_init__(self) -> None:
+        self.spaces = spaces(self.suite, self.options.selection.primes)
+        self._spaces = {space.label: space for space in self.spaces}
+        self._keys = {spec.key for space in self.spaces for spec in space.specs.values()}
+        self.registered = register(self.suite, self.engine)
+        if self.options.retry_failed:
+            reopen(self.engine, [run.id for run in self.refresh() if run.state == "failed"])
+        self.refresh()
+
+    def refresh(self) -> list[RecordedRun]:
+        """Read what every cell has, and think again about what it lacks."""
+        if time.monotonic() - self._expired_at >= EXPIRE_SECONDS:
+            retrying(lambda: expire(self.engine))
+            self._expired_at = time.monotonic()
+        runs = [run for run in retrying(self._read) if run.key in self._keys]
+        self.cells = located_cells(self.suite, self.spaces, runs)
+        return runs
+
+    def _read(self) -> list[RecordedRun]:
+        with self.engine.connect() as connection:
+            return recorded_runs(connection, self.suite)
+
+    @property
+    def wants(self) -> bool:
+        """Whether a run is left to train now, chosen before or chosen next."""
+        return bool(self._unfinished(self.refresh(), ())) or any(c.choices for c in self.cells)
+
+    def next(self, live: Collection[int]) -> list[list[int]] | None:
+        """A run that was chosen before and nobody trains, else the best of the cell with least."""
+        if self.is_systemic:
+            return None
+        unfinished = self._unfinished(self.refresh(), live)
+        if unfinished:
+            run = unfinished[0]
+            seen = self._attempts.setdefault(run.id, _Attempts())
+            seen.tries = 1 if run.last_epoch > seen.epoch else seen.tries + 1
+            seen.epoch = run.last_epoch
+            return [[run.id]]
+        wanting = [cell for cell in self.cells if cell.choices]
+        if not wanting:
+            return None
+        cell = min(wanting, key=lambda one: one.runs + len(one.in_flight))
+        choice = cell.choices[0]
+        self.say(f"{cell.label}: {choice}; {cell}")
+        spec = self._spaces[cell.label].specs[choice.kind, choice.width, choice.seed]
+        retrying(lambda: register(self.suite, self.engine, [spec]))
+        return [[retrying(lambda: self._number(spec.key))]]
+
+    def _number(self, key: str) -> int:
+        with self.engine.connect() as connection:
+            found = connection.scalar(text("SELECT id FROM runs WHERE key = :key"), {"key": key})
+        assert isinstance(found, int), "the run was registered just now"
+        return found
+
+    def _unfinished(self, runs: Sequence[RecordedRun], live: Collection[int]) -> list[RecordedRun]:
+        """Runs that were chosen and are nobody's, unless they come back again and again."""
+        held = {*live, *self._crashed}
+        return [
+            run
+            for run in runs
+            if run.state in ("pending", "stale")
+            and not run.counts
+            and run.id not in held
+            and not self._is_stuck(run)
+        ]
+
+    def _is_stuck(self, run: RecordedRun) -> bool:
+        seen = self._attempts.get(run.id)
+        return seen is not None and seen.tries >= TRIES and run.last_epoch <= seen.epoch
+
+    def stuck(self) -> list[int]:
+        """Runs that were given up without a crash or a result."""
+        return [run.id for run in self.refresh() if not run.counts and self._is_stuck(run)]
+
+    def crashed(self, runs: Sequence[int]) -> None:
+        """A single crash fails its run at the next success; many in a row are another's fault."""
+        self._crashed += runs
+
+    def trained(self, runs: Sequence[int]) -> None:
+        self.fail_crashed()
+
+    @property
+    def is_systemic(self) -> bool:
+        return len(self._crashed) >= SYSTEMIC_CRASHES
+
+    def fail_crashed(self) -> None:
+        """Close what crashed by itself: other seeds take its place."""
+        failing, self._crashed = self._crashed, []
+        if failing:
+            retrying(lambda: fail_runs(self.engine, failing, "crashed: see its worker"))
+
+    def failed(self) -> dict[int, str]:
+        """Failed runs of the suite and why."""
+        return {run.id: run.reason or "" for run in self.refresh() if run.state == "failed"}
+
+    def held_by_others(self) -> list[RecordedRun]:
+        """Wanted runs that another sweep trains."""
+        return [run for run in self.refresh() if run.state == "running" and not run.counts]
+
+    def others_have_ended(self) -> bool:
+        """Wait for leases of other sweeps; False: one is renewed, so its worker goes on."""
+        held = {run.id: self._lease(run.id) for run in self.held_by_others()}
+        if not held:
+            return False
+        self.say(f"{len(held)} runs are leased to another sweep; waiting for them")
+        while True:
+            time.sleep(POLL_SECONDS)
+            self._expired_at = -EXPIRE_SECONDS  # look at once
+            still = {run.id for run in self.held_by_others()}
+            if not still & set(held):
+                return True
+            if any(self._lease(run) != held[run] for run in still & set(held)):
+                return False
+
+    def _lease(self, run: int) -> object:
+        def read() -> object:
+            with self.engine.connect() as connection:
+                lease = text("SELECT lease_until FROM runs WHERE id = :run AND state = 'running'")
+                return connection.scalar(lease, {"run": run})
+
+        return retrying(read)
