@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from sqlalchemy import Connection, text
 
-from groktime.service.analysis.inputs import MinimumDelay
+from groktime.service.analysis.conventions import MinimumDelay
 from groktime.service.spec import LADDER, RunSpec
 from groktime.service.suites import Suite
 from groktime.service.suites.schema import Analysis
