@@ -16,6 +16,7 @@ from groktime.service.analysis.roots import (
     SignChanges,
     at_knots,
     closest_approach,
+    deciding_knots,
     knots,
     sign_changes,
 )
@@ -26,6 +27,7 @@ from groktime.service.analysis.survival import (
     kaplan_meier_curve,
     mean_over_reached,
     median_rates_under_weights,
+    rate_bounds,
 )
 from groktime.service.analysis.ties import ROUNDING
 from groktime.service.errors import AnalysisError
@@ -524,24 +526,41 @@ def resampled_crossings(
 
     Between widths the resamples take T^−q linear in log P by turns for each q of `powers`: how
     a curve runs there is not known, and the spread of its plausible ways belongs to the
-    interval. A resample without a crossing has it beyond the widths of known sign, on the side
+    interval. Only widths at which resamples can differ are resampled: the others have one sign.
+    A resample without a crossing has it beyond the widths of known sign, on the side
     the sign says: the range is then open to ∓inf.
     """
-    mem_params, mem_rates = median_rates_under_weights(mem, seeds, weights)
-    gen_params, gen_rates = median_rates_under_weights(gen, seeds, weights)
+    mem_params, mem_bounds = rate_bounds(mem)
+    gen_params, gen_bounds = rate_bounds(gen)
     at = knots(mem_params, gen_params)
     if len(at) < 2:
         return np.empty(0), np.empty(0), np.empty(0, dtype=np.bool_)
+    keep = np.zeros(len(at), dtype=np.bool_)
+    for q in powers:
+        keep |= deciding_knots(
+            at_knots(at, mem_params, mem_bounds**q, horizons(mem) ** q),
+            at_knots(at, gen_params, gen_bounds**q, horizons(gen) ** q),
+        )
+    at = at[keep]
+    mem, gen = _around(mem, mem_params, at), _around(gen, gen_params, at)
+    mem_params, mem_rates = median_rates_under_weights(mem, seeds, weights, powers)
+    gen_params, gen_rates = median_rates_under_weights(gen, seeds, weights, powers)
     count = weights.shape[1]
     low, high, crosses = np.empty(count), np.empty(count), np.empty(count, dtype=np.bool_)
     for turn, q in enumerate(powers):
         own = slice(turn, None, len(powers))
         low[own], high[own], crosses[own] = _ranges(
             np.log(at),
-            at_knots(at, mem_params, mem_rates[:, own] ** q, horizons(mem) ** q),
-            at_knots(at, gen_params, gen_rates[:, own] ** q, horizons(gen) ** q),
+            at_knots(at, mem_params, mem_rates[turn], horizons(mem) ** q),
+            at_knots(at, gen_params, gen_rates[turn], horizons(gen) ** q),
         )
     return low, high, crosses
+
+
+def _around(runs: FirstPassages, params: FloatArray, at: FloatArray) -> FirstPassages:
+    """The runs of the widths that give the curve its values at the knots `at`."""
+    right = np.clip(np.searchsorted(params, at), 1, len(params) - 1)
+    return runs.where(np.isin(runs.params, params[np.union1d(right, right - 1)]))
 
 
 def _ranges(at: FloatArray, mem: Rates, gen: Rates) -> tuple[FloatArray, FloatArray, BoolArray]:

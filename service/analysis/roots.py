@@ -43,6 +43,10 @@ class Rates:
     rate: FloatArray
     bound: FloatArray  # (K,)
 
+    def at(self, rows: IntArray) -> Rates:
+        """The curve at some of the knots."""
+        return Rates(self.rate[rows], self.bound[rows])
+
 
 def knots(params_mem: FloatArray, params_gen: FloatArray) -> FloatArray:
     """All measured P inside the range both curves cover; between them both are interpolated."""
@@ -70,16 +74,37 @@ def at_knots(at: FloatArray, params: FloatArray, rate: FloatArray, horizon: Floa
     share = (log_knots - log_params[right - 1]) / (log_params[right] - log_params[right - 1])
     rates = np.empty((len(at), rate.shape[1]))
     bounds = np.empty(len(at))
+    unreached = rate == 0
+    some_unreached = unreached.any(axis=1)
     for k, (r, s) in enumerate(zip(right, share, strict=True)):
         if at[k] in (params[r - 1], params[r]):
             own = r - 1 if at[k] == params[r - 1] else r
             rates[k], bounds[k] = rate[own], bound[own]
             continue
-        before, after = rate[r - 1], rate[r]
-        rates[k] = before + s * (after - before)
-        rates[k][(before == 0) != (after == 0)] = np.nan
+        np.subtract(rate[r], rate[r - 1], out=rates[k])
+        rates[k] *= s
+        rates[k] += rate[r - 1]
+        if some_unreached[r - 1] or some_unreached[r]:
+            rates[k][unreached[r - 1] != unreached[r]] = np.nan
         bounds[k] = max(bound[r - 1], bound[r])
     return Rates(rates, bounds)
+
+
+def deciding_knots(mem: Rates, gen: Rates) -> BoolArray:
+    """The knots that can tell resamples apart: of open sign, their neighbours and both ends.
+
+    Both curves come as the least and the largest rate of any resample, (K, 2). In a stretch of
+    knots at which all resamples have one sign nothing changes: its ends are enough.
+    """
+    slower = gen.rate[:, 0] > mem.rate[:, 1] * (1 + 10 * ROUNDING)
+    faster = mem.rate[:, 0] > gen.rate[:, 1] * (1 + 10 * ROUNDING)
+    reached = (mem.rate[:, 0] > 0) & (gen.rate[:, 0] > 0)
+    keep = np.asarray(~(reached & (slower | faster)), dtype=np.bool_)
+    differ = keep[1:] | keep[:-1] | (slower[1:] != slower[:-1])
+    keep[1:] |= differ
+    keep[:-1] |= differ
+    keep[[0, -1]] = True
+    return keep
 
 
 def sign_changes(log_knots: FloatArray, mem: Rates, gen: Rates) -> SignChanges:
@@ -90,26 +115,32 @@ def sign_changes(log_knots: FloatArray, mem: Rates, gen: Rates) -> SignChanges:
     """
     difference = gen.rate - mem.rate
     positive = gen.rate > mem.rate * (1 + ROUNDING)
-    reached = (mem.rate > 0) & (gen.rate > 0)
-    known = reached | _known_beside_unreached(mem, gen)
-    positive &= known
+    known = (mem.rate > 0) & (gen.rate > 0)
+    reached = known
+    partly = np.flatnonzero(~known.all(axis=1))
+    if len(partly):
+        known = known.copy()
+        known[partly] |= _known_beside_unreached(mem.at(partly), gen.at(partly))
+        positive &= known
     found = np.zeros(difference.shape, dtype=np.bool_)
     low = np.zeros(difference.shape)
     high = np.zeros(difference.shape)
     resamples = difference.shape[1]
-    last = np.full(resamples, -1, dtype=np.int64)  # latest knot with a known sign
-    last_positive = np.zeros(resamples, dtype=np.bool_)
-    for k in range(len(difference)):
-        all_known = bool(known[k].all())
-        turned = (positive[k] != last_positive) & known[k] & (last >= 0)
-        at = np.flatnonzero(turned)
-        if len(at):
-            found[k, at] = True
-            low[k, at], high[k, at] = _locate(log_knots, difference, reached, k, last[at], at)
-        if all_known:
-            last[:] = k
-            last_positive = positive[k]
-        else:
+    last = np.full(resamples, len(difference) - 1, dtype=np.int64)  # latest knot of known sign
+    if known.all():
+        np.not_equal(positive[1:], positive[:-1], out=found[1:])
+        ends, at = np.nonzero(found)
+        located = _locate(log_knots, difference, reached, ends, ends - 1, at)
+        low[ends, at], high[ends, at] = located
+    else:
+        last[:] = -1
+        last_positive = np.zeros(resamples, dtype=np.bool_)
+        for k in range(len(difference)):
+            turned = (positive[k] != last_positive) & known[k] & (last >= 0)
+            at = np.flatnonzero(turned)
+            if len(at):
+                found[k, at] = True
+                low[k, at], high[k, at] = _locate(log_knots, difference, reached, k, last[at], at)
             last[known[k]] = k
             last_positive = np.where(known[k], positive[k], last_positive)
     resolved = np.add.reduce(known, axis=0, dtype=np.int64)
@@ -141,7 +172,7 @@ def _locate(
     log_knots: FloatArray,
     difference: FloatArray,
     reached: BoolArray,
-    k: int,
+    k: IntArray | int,
     before: IntArray,
     at: IntArray,
 ) -> tuple[FloatArray, FloatArray]:
@@ -151,7 +182,7 @@ def _locate(
     linear = (before == k - 1) & reached[before, at] & reached[k, at]
     gap = np.where(linear, d0 - d1, 1.0)
     root = x0 + (x1 - x0) * np.where(linear, d0, 0.0) / gap
-    return np.where(linear, root, x0), np.where(linear, root, np.full_like(x0, x1))
+    return np.where(linear, root, x0), np.where(linear, root, x1)
 
 
 GRID_POINTS = 1000

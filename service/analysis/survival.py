@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -245,25 +245,47 @@ def kaplan_meier_curve(runs: FirstPassages) -> SpeedCurve:
 
 
 def median_rates_under_weights(
-    runs: FirstPassages, seeds: IntArray, weights: CountArray
-) -> tuple[FloatArray, FloatArray]:
+    runs: FirstPassages, seeds: IntArray, weights: CountArray, powers: Sequence[float] = (1.0,)
+) -> tuple[FloatArray, list[FloatArray]]:
     """P of every width and 1 / Kaplan–Meier median there when seeds are drawn as blocks.
 
     `weights` is (seeds, B), row i counting the draws of `seeds[i]`, sorted. A width uses the
     drawn seeds it has; where it has none of them it uses all its own, as the estimate does, so
-    that no resample loses a width. Returns (widths,) and (widths, B).
+    that no resample loses a width. Resamples take the rates to each of `powers` by turns.
+    Returns (widths,) and for each power its resamples' rates, (widths, B / powers).
     """
     time, event = censoring_times(runs), ~np.isnan(runs.epoch)
     a_block = np.isin(runs.seed, seeds)
     row = np.searchsorted(seeds, runs.seed)
     _, params, members = _by_width(runs)
-    rates = np.empty((len(members), weights.shape[1]))
+    turns = [range(turn, weights.shape[1], len(powers)) for turn in range(len(powers))]
+    rates = [np.empty((len(members), len(turn))) for turn in turns]
     for k, m in enumerate(members):
         drawn = m[a_block[m]]
-        rates[k] = median_rate_under_weights(time[drawn], event[drawn], weights[row[drawn]])
+        medians, pick = _median_table(time[drawn], event[drawn], weights[row[drawn]])
         if len(drawn) < len(seeds):  # only then can a resample have drawn none of them
-            rates[k][np.isnan(rates[k])] = 1 / KaplanMeier.of(time[m], event[m]).median()
+            medians[-1] = KaplanMeier.of(time[m], event[m]).median()
+        for turn, q in enumerate(powers):
+            # Raised before they are spread over resamples.
+            np.take((1 / medians) ** q, pick[turn :: len(powers)], out=rates[turn][k])
     return params, rates
+
+
+def rate_bounds(runs: FirstPassages) -> tuple[FloatArray, FloatArray]:
+    """P of every width and the least and largest 1 / median of any draw of its runs, (widths, 2).
+
+    The least is 0 where a run is censored: then there may be draws without a median.
+    """
+    time, event = censoring_times(runs), ~np.isnan(runs.epoch)
+    _, params, members = _by_width(runs)
+    bounds = np.zeros((len(members), 2))
+    for k, m in enumerate(members):
+        reached = time[m][event[m]]
+        if len(reached) == len(m):
+            bounds[k, 0] = 1 / reached.max()
+        if len(reached):
+            bounds[k, 1] = 1 / reached.min()
+    return params, bounds
 
 
 def horizons(runs: FirstPassages) -> FloatArray:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from groktime.service.analysis.crossing import crossing, resampled_crossings, seed_block_weights
 from groktime.service.analysis.inputs import FirstPassages
+from groktime.service.analysis.roots import deciding_knots
 from groktime.service.analysis.survival import kaplan_meier_curve
 from groktime.service.errors import AnalysisError
 
@@ -321,6 +322,40 @@ def test_vectorised_resamples_equal_a_plain_loop(cells: Callable[..., Any]) -> N
         assert bool(crosses[b]) == (len(found.roots) > 0)
         if found.params is not None:
             assert np.exp(0.5 * (low[b] + high[b])) == pytest.approx(found.params)
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.4])
+@pytest.mark.parametrize("cap", [600.0, 1e6])
+@pytest.mark.parametrize("thin", [0.0, 0.2])
+def test_widths_of_one_sign_are_left_out_without_a_trace(
+    cells: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    noise: float,
+    cap: float,
+    thin: float,
+) -> None:
+    mem, gen = cells(cap=cap, seeds=6, gen_noise=noise, mem_noise=noise).pair()
+    rng = np.random.default_rng(7)
+    mem = mem.where(rng.random(len(mem)) >= thin)
+    gen = gen.where((rng.random(len(gen)) >= thin) & (gen.width % 3 > 0))
+    seeds = np.array(sorted(set(mem.seeds) & set(gen.seeds)))
+    weights = seed_block_weights(len(seeds), 400, seed=5)
+    kept: list[float] = []
+
+    def counted(*curves: Any) -> np.ndarray:
+        keep = deciding_knots(*curves)
+        kept.append(keep.mean())
+        return keep
+
+    monkeypatch.setattr("groktime.service.analysis.crossing.deciding_knots", counted)
+    found = resampled_crossings(mem, gen, seeds, weights)
+    assert noise > 0.1 or min(kept) < 0.7
+    monkeypatch.setattr(
+        "groktime.service.analysis.crossing.deciding_knots",
+        lambda curve, _: np.ones(len(curve.rate), dtype=bool),
+    )
+    for part, whole in zip(found, resampled_crossings(mem, gen, seeds, weights), strict=True):
+        assert np.array_equal(part, whole)
 
 
 def _redraw(runs: FirstPassages, drawn: np.ndarray) -> FirstPassages:
