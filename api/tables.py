@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -197,23 +198,38 @@ def coverage_rows(answer: CoverageAnswer) -> list[Row]:
 
 
 FORECAST_COLUMNS = (
-    *("id", "suite", "created_at", "prime", "quantity", "estimate", "low", "high", "level"),
+    *("id", "suite", "created_at", "prime", "setting", "convention", "quantity"),
+    *("estimate", "low", "high", "level", "why"),
     *("baseline", "observed", "error", "inside", "interval_score", "beats_baseline"),
 )
 
 
 def forecast_rows(forecast: ForecastRow) -> list[Row]:
-    """A row for each prime and quantity; what is not predicted or not yet scored is empty."""
-    scores = {(s["prime"], s["quantity"]): s for s in (forecast.score or {"scores": []})["scores"]}
-    rows = []
+    """A row for each quantity; what is not predicted or not yet scored is empty."""
+    scores = {_predicted(s): s for s in (forecast.score or {"scores": []})["scores"]}
+    head = {name: getattr(forecast, name) for name in ("id", "suite", "created_at")}
+    rows: list[Row] = []
     for prediction in forecast.predictions["primes"]:
         for quantity in ("p_cross", "p_onset"):
             row = {
-                **{name: getattr(forecast, name) for name in ("id", "suite", "created_at")},
                 **{"prime": prediction["prime"], "quantity": quantity},
                 "baseline": prediction[f"baseline_{quantity[2:]}"],
                 **(prediction[quantity] or {}),
-                **scores.get((prediction["prime"], quantity), {}),
             }
-            rows.append({name: row.get(name) for name in FORECAST_COLUMNS})
-    return rows
+            rows.append(row)
+    rows += forecast.predictions.get("statements", ())
+    found = [head | row | scores.get(_predicted(row), {}) for row in rows]
+    return [{name: _named(row.get(name)) for name in FORECAST_COLUMNS} for row in found]
+
+
+def _predicted(row: Row) -> tuple[Any, ...]:
+    """What tells the quantities of one forecast apart."""
+    named = (json.dumps(row.get(name) or {}, sort_keys=True) for name in ("setting", "convention"))
+    return row["quantity"], row["prime"], *named
+
+
+def _named(value: Any) -> Any:
+    """A mapping as text of its own: `weight_decay=0.1`."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={part}" for name, part in value.items()) or None
+    return value

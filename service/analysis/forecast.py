@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
 
 import numpy as np
 from scipy import optimize, stats
@@ -240,15 +241,50 @@ def _baseline(evidence: Sequence[PrimeEvidence], quantity: str, prime: int) -> f
     return float(10 ** (line.intercept + line.slope * np.log10(prime)))
 
 
-@dataclass(frozen=True)
-class Score:
-    """One forecast quantity against the measurement made afterwards, errors in dex.
+OfPrime = Literal["p_cross", "p_onset", "residual"]
+OfSuite = Literal["c_model", "median_residual", "residual_sd", "rho", "loo_ratio"]
+PRIME_QUANTITIES: tuple[OfPrime, ...] = get_args(OfPrime)
+SUITE_QUANTITIES: tuple[OfSuite, ...] = get_args(OfSuite)
+ON_LOG_SCALE = ("p_cross", "p_onset", "c_model", "loo_ratio")  # positive; errors in dex
 
-    `interval_score` is the Winkler score on log10 (width plus 2/α times the miss), the lower
-    the better; `beats_baseline` compares absolute errors.
+
+@dataclass(frozen=True)
+class Statement:
+    """What somebody expects of one quantity, and why.
+
+    Of a prime: P_cross, P_onset or log10 of their ratio. Of a suite: C_model, the residuals'
+    median and standard deviation, Spearman's rho of P_cross and P_onset, or the leave-one-out
+    error of the crossing over that of log p (`loo_ratio`; below 1 the crossing predicts better).
+    `setting` names swept settings, `convention` clock and thresholds other than the suite's.
     """
 
-    prime: int
+    quantity: OfPrime | OfSuite
+    low: float
+    high: float
+    level: float
+    why: str
+    prime: int | None = None
+    setting: Mapping[str, Any] = field(default_factory=dict)
+    convention: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def estimate(self) -> float:
+        """The middle of the interval, on the quantity's own scale."""
+        if self.quantity in ON_LOG_SCALE:
+            return float(np.sqrt(self.low * self.high))
+        return (self.low + self.high) / 2
+
+
+@dataclass(frozen=True)
+class Score:
+    """One forecast quantity against the measurement made afterwards.
+
+    Errors are in dex, those of residuals and of rho in their own units. `interval_score` is the
+    Winkler score on that scale (width plus 2/α times the miss), the lower the better;
+    `beats_baseline` compares absolute errors.
+    """
+
+    prime: int | None
     quantity: str
     predicted: float
     observed: float
@@ -257,11 +293,16 @@ class Score:
     interval_score: float
     baseline_error: float | None
     beats_baseline: bool | None
+    setting: Mapping[str, Any] = field(default_factory=dict)
+    convention: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class ForecastScore:
-    """All scores with their summary; `unscored` counts quantities still unmeasured."""
+    """All scores with their summary; `unscored` counts quantities still unmeasured.
+
+    `rmse` is over the errors in dex.
+    """
 
     scores: tuple[Score, ...]
     rmse: float | None
@@ -289,10 +330,26 @@ def score_forecast(
                 continue
             baseline = getattr(prediction, quantity.replace("p_", "baseline_"))
             scores.append(_score(prediction.prime, quantity, predicted, value, baseline))
+    return _summary(scores, unscored)
+
+
+def score_statements(
+    statements: Sequence[Statement], observed: Sequence[float | None]
+) -> ForecastScore:
+    """Compare statements with what was measured of each afterwards; None: not measured yet."""
+    scores = [
+        _score(s.prime, s.quantity, Predicted(s.estimate, s.low, s.high, s.level), value, None, s)
+        for s, value in zip(statements, observed, strict=True)
+        if value is not None
+    ]
+    return _summary(scores, len(statements) - len(scores))
+
+
+def _summary(scores: Sequence[Score], unscored: int) -> ForecastScore:
     against = [s.baseline_error for s in scores if s.baseline_error is not None]
     return ForecastScore(
         scores=tuple(scores),
-        rmse=_rms([s.error for s in scores]),
+        rmse=_rms([s.error for s in scores if s.quantity in ON_LOG_SCALE]),
         coverage=float(np.mean([s.inside for s in scores])) if scores else None,
         baseline_rmse=_rms(against),
         unscored=unscored,
@@ -300,13 +357,20 @@ def score_forecast(
 
 
 def _score(
-    prime: int, quantity: str, predicted: Predicted, observed: float, baseline: float | None
+    prime: int | None,
+    quantity: str,
+    predicted: Predicted,
+    observed: float,
+    baseline: float | None,
+    statement: Statement | None = None,
 ) -> Score:
-    truth = np.log10(observed)
-    low, high = np.log10(predicted.low), np.log10(predicted.high)
+    def scaled(value: float) -> float:
+        return float(np.log10(value)) if quantity in ON_LOG_SCALE else value
+
+    truth, low, high = scaled(observed), scaled(predicted.low), scaled(predicted.high)
     miss = max(low - truth, truth - high, 0.0)
-    error = float(truth - np.log10(predicted.estimate))
-    baseline_error = None if baseline is None else float(truth - np.log10(baseline))
+    error = truth - scaled(predicted.estimate)
+    baseline_error = None if baseline is None else truth - scaled(baseline)
     return Score(
         prime=prime,
         quantity=quantity,
@@ -317,6 +381,8 @@ def _score(
         interval_score=float(high - low + 2 / (1 - predicted.level) * miss),
         baseline_error=baseline_error,
         beats_baseline=None if baseline_error is None else abs(error) < abs(baseline_error),
+        setting=statement.setting if statement else {},
+        convention=statement.convention if statement else {},
     )
 
 

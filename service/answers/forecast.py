@@ -7,25 +7,30 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
+import numpy as np
 from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import Connection, text
 
-from groktime.db.forecasts import get_forecast, insert_forecast
+from groktime.db.forecasts import ForecastRow, get_forecast, insert_forecast
 from groktime.db.forecasts import score_forecast as store_score
 from groktime.service.analysis import ANALYSIS_VERSION
 from groktime.service.analysis.capacity import BitsPerParameter
 from groktime.service.analysis.forecast import (
+    PRIME_QUANTITIES,
     Forecast,
     ForecastScore,
     PrimeEvidence,
     PrimeForecast,
+    Statement,
     prime_evidence,
     score_forecast,
+    score_statements,
 )
 from groktime.service.analysis.forecast import forecast as fit_forecast
 from groktime.service.analysis.survival import kaplan_meier_curve, mean_over_reached
-from groktime.service.answers.capacity import bits_per_parameter
+from groktime.service.answers.capacity import bits_per_parameter, capacity
 from groktime.service.answers.cell import Cell, cells, closed
+from groktime.service.answers.cell_tests import CellTests, cell_tests
 from groktime.service.answers.choice import baseline_cells, choose
 from groktime.service.answers.context import CellContext, CellResults
 from groktime.service.answers.crossing import crossing, crossing_of
@@ -45,8 +50,14 @@ from groktime.service.spec import ModularData
 
 TRAINED_PRIMES = """
 SELECT DISTINCT r.prime FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
-WHERE sr.suite_id = :suite AND r.kind = 'grok' AND r.state = 'done' AND r.prime = ANY(:primes)
+WHERE sr.suite_id = :suite AND NOT sr.inherited AND r.kind = 'grok' AND r.state = 'done'
+  AND r.prime = ANY(:primes)
 ORDER BY r.prime
+"""
+
+TRAINED_RUNS = """
+SELECT count(*) FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
+WHERE sr.suite_id = :suite AND NOT sr.inherited AND r.state = 'done'
 """
 
 MOST_PRIMES = 200  # a forecast names them one by one
@@ -160,33 +171,32 @@ def forecast_for(
 
 
 def trained_primes(connection: Connection, suite_id: int, primes: Sequence[int]) -> tuple[int, ...]:
-    """Those of the primes that have finished grok runs in the suite."""
+    """Those of the primes that have finished grok runs of the suite's own."""
     found = connection.scalars(
         text(TRAINED_PRIMES), {"suite": suite_id, "primes": sorted(set(primes))}
     )
     return tuple(found)
 
 
-def state_forecast(
-    connection: Connection,
-    target: str,
-    question: Question,
-    predictions: Sequence[PrimeForecast],
-    why: Mapping[str, str],
-) -> int:
+def trained_runs(connection: Connection, suite_id: int) -> int:
+    """Finished runs of the suite's own: with any, a forecast of it comes late."""
+    return int(connection.scalar(text(TRAINED_RUNS), {"suite": suite_id}) or 0)
+
+
+def state_forecast(connection: Connection, target: str, statements: Sequence[Statement]) -> int:
     """Write down what somebody expects of a suite, without a law behind it; returns its number."""
-    suite, convention = put(connection, replace(question, suite=target))
-    primes = [prediction.prime for prediction in predictions]
+    suite, convention = put(connection, Question(suite=target))
+    primes = [statement.prime for statement in statements if statement.prime is not None]
     spec = {
         "revision": suite.revision,
         "analysis_version": ANALYSIS_VERSION,
-        "setting": dict(question.filters),
+        "setting": {},
         "convention": asdict(convention),
         "fitted_primes": [],
-        "stated": dict(why),
         "known_before": list(trained_primes(connection, suite.id, primes)),
+        "runs_before": trained_runs(connection, suite.id),
     }
-    stored = {"primes": [asdict(prediction) for prediction in predictions]}
+    stored = {"primes": [], "statements": [asdict(statement) for statement in statements]}
     return insert_forecast(connection, suite.id, spec, stored)
 
 
@@ -205,6 +215,7 @@ def store_forecast(connection: Connection, answer: ForecastAnswer) -> int:
         "memorisation_window": made.memorisation_window,
         "generalisation_window": made.generalisation_window,
         "known_before": list(answer.known_before),
+        "runs_before": trained_runs(connection, answer.suite_id),
         **({"fitted_suite": answer.fitted_suite} if answer.fitted_suite else {}),
     }
     primes = [asdict(prediction) for prediction in made.predictions]
@@ -218,24 +229,22 @@ def score(connection: Connection, forecast_id: int) -> ScoreAnswer:
         raise Unknown(
             "id", forecast_id, "the number that `groktime forecast` printed", "no such forecast"
         )
-    predictions = _read_predictions(stored.predictions)
-    observed, revision = {}, 0
-    for prediction in predictions:
-        question = _question(stored.suite, prediction.prime, stored.spec)
-        try:
-            measured = crossing(connection, question)
-        except Unknown:
-            continue
-        revision = measured.revision
-        observed[prediction.prime] = (measured.p_cross.estimate, measured.p_onset.estimate)
-    result = score_forecast(predictions, observed)
+    statements = _read_statements(stored.predictions)
+    if statements:
+        suite = read_suite(connection, stored.suite)
+        revision = suite.revision
+        # What it inherits was measured before: that is no test of the statements.
+        begun = trained_runs(connection, suite.id) > 0
+        observed = [measured(connection, suite.name, s) if begun else None for s in statements]
+        result = score_statements(statements, observed)
+    else:
+        result, revision = _score_of_laws(connection, stored)
     if not result.scores:
         raise NotEnough(
             "id",
             forecast_id,
             "a forecast whose primes have been trained",
-            f"no crossing or onset of {stored.suite} that forecast {forecast_id} predicts "
-            "has been measured yet",
+            f"nothing of {stored.suite} that forecast {forecast_id} predicts has been measured yet",
         )
     store_score(connection, forecast_id, {"revision": revision, **asdict(result)})
     return ScoreAnswer(
@@ -246,6 +255,57 @@ def score(connection: Connection, forecast_id: int) -> ScoreAnswer:
         known_before=tuple(stored.spec["known_before"]),
         score=result,
     )
+
+
+def _score_of_laws(connection: Connection, stored: ForecastRow) -> tuple[ForecastScore, int]:
+    """The score of what laws predicted, and the revision of the suite it is of."""
+    predictions = _read_predictions(stored.predictions)
+    observed, revision = {}, 0
+    for prediction in predictions:
+        question = _question(stored.suite, prediction.prime, stored.spec)
+        try:
+            found = crossing(connection, question)
+        except Unknown:
+            continue
+        revision = found.revision
+        observed[prediction.prime] = (found.p_cross.estimate, found.p_onset.estimate)
+    return score_forecast(predictions, observed), revision
+
+
+def measured(connection: Connection, suite: str, statement: Statement) -> float | None:
+    """The quantity a statement is about as it has been measured; None: not yet."""
+    question = Question(
+        suite=suite, prime=statement.prime, filters=statement.setting, **statement.convention
+    )
+    try:
+        if statement.quantity in PRIME_QUANTITIES:
+            found = crossing(connection, question)
+            return {
+                "p_cross": found.p_cross.estimate,
+                "p_onset": found.p_onset.estimate,
+                "residual": found.residual,
+            }[statement.quantity]
+        if statement.quantity == "c_model":
+            fit = capacity(connection, question).fit
+            return None if fit is None else fit.slope
+        return _of_cells(cell_tests(connection, question), statement.quantity)
+    except QuestionError:
+        return None  # a prime, a setting or a clock without runs yet
+
+
+def _of_cells(found: CellTests, quantity: str) -> float | None:
+    residuals = [cell.residual for cell in found.cells if cell.residual is not None]
+    if quantity == "median_residual":
+        return float(np.median(residuals)) if residuals else None
+    if quantity == "residual_sd":
+        return float(np.std(residuals, ddof=1)) if len(residuals) > 1 else None
+    if quantity == "rho":
+        return None if found.tests.spearman is None else found.tests.spearman.rho
+    nested = found.tests.nested
+    if nested is None or not {"M1", "MP"} <= nested.models.keys():
+        return None
+    crossing_error, prime_error = (nested.models[name].loo_rmse for name in ("M1", "MP"))
+    return crossing_error / prime_error if crossing_error and prime_error else None
 
 
 def _check_primes(name: str, primes: Sequence[int]) -> None:
@@ -289,6 +349,10 @@ def _k_mem(own: Cell | None, like: Cell, prime: int) -> float:
     except ValidationError as error:
         raise QuestionError("predict", prime, "primes", str(error.errors()[0]["msg"])) from None
     return data.n_train * math.log2(prime + 2)
+
+
+def _read_statements(stored: Mapping[str, Any]) -> tuple[Statement, ...]:
+    return TypeAdapter(tuple[Statement, ...]).validate_python(stored.get("statements", ()))
 
 
 def _read_predictions(stored: Mapping[str, Any]) -> tuple[PrimeForecast, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -17,7 +18,7 @@ from groktime.service.errors import InputError
 from groktime.service.settings import get_settings
 
 if TYPE_CHECKING:
-    from groktime.service.analysis.forecast import Predicted, PrimeForecast
+    from groktime.service.analysis.forecast import Predicted, Score, Statement
     from groktime.service.answers.forecast import ForecastAnswer, ScoreAnswer
     from groktime.service.answers.question import SettingValue
 
@@ -39,8 +40,6 @@ app = typer.Typer(
     "`groktime forecast SUITE --fit … --predict …` makes one.",
     epilog="Example: groktime forecast central --fit 97,107,113 --predict 127,139",
 )
-
-QUANTITIES = ("p_cross", "p_onset")
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON line for machines.")]
 
@@ -115,7 +114,7 @@ def state(
     suite: Annotated[str, typer.Argument(metavar="SUITE", help="The suite that is forecast.")],
     file: Annotated[
         Path,
-        typer.Argument(metavar="FILE", help="YAML: a list of quantity, prime, low, high and why."),
+        typer.Argument(metavar="FILE", help="YAML: a list of quantity, low, high and why."),
     ],
     level: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
     as_json: Json = False,
@@ -125,17 +124,18 @@ def state(
     Example: groktime forecast state mine expected.yaml
 
     - {quantity: p_cross, prime: 113, low: 150000, high: 210000, why: as with remainders}
+
+    - {quantity: c_model, setting: {weight_decay: 1}, low: 1, high: 1.3, why: as before}
+
+    - {quantity: rho, convention: {clock: eval}, low: 0.8, high: 1, why: the order stays}
     """
     from groktime.db.engine import connect
     from groktime.service.answers.forecast import state_forecast
-    from groktime.service.answers.question import Question
 
-    predictions, why = read_statements(file, level)
+    statements = read_statements(file, level)
     engine = connect()
     with engine.begin() as connection:
-        number = state_forecast(
-            connection, suite, Question(suite=suite, level=level), predictions, why
-        )
+        number = state_forecast(connection, suite, statements)
     engine.dispose()
     if as_json:
         typer.echo(json.dumps({"id": number, "suite": suite}))
@@ -145,43 +145,100 @@ def state(
     )
 
 
-def read_statements(file: Path, level: float) -> tuple[list[PrimeForecast], dict[str, str]]:
-    """The statements of a file, one forecast a prime, and the reasons."""
-    from groktime.service.analysis.forecast import Predicted, PrimeForecast
+REQUIRED = ("quantity", "low", "high", "why")
+OPTIONAL = ("prime", "setting", "convention")
+CONVENTIONS = (
+    *("method", "clock", "t_mem", "t_gen", "e_train", "e_val"),
+    *("min_delay", "min_delay_share"),
+)
+
+
+def read_statements(file: Path, level: float) -> list[Statement]:
+    """The statements of a file, each checked: what cannot be scored is refused."""
     from groktime.service.suites.document import parse
 
     try:
         document = parse(file.read_text("utf-8"), str(file))
-    except OSError as problem:
-        raise InputError(f"{file}: {problem.strerror}") from None
-    content = document.content
-    if not isinstance(content, list) or not content:
-        raise InputError(f"{file}: accepted: a list of quantity, prime, low, high and why")
-    found: dict[int, dict[str, Predicted]] = {}
-    why: dict[str, str] = {}
-    for index, entry in enumerate(content):
-        fields = {"quantity", "prime", "low", "high", "why"}
-        if not isinstance(entry, dict) or set(entry) != fields:
-            raise document.error((index,), f"accepted: {', '.join(sorted(fields))}, all of them")
-        quantity, prime, low, high = (entry[n] for n in ("quantity", "prime", "low", "high"))
-        if quantity not in QUANTITIES:
-            raise document.error(
-                (index, "quantity"),
-                f"{quantity!r} is not accepted; accepted: {', '.join(QUANTITIES)}",
-            )
-        numbers = [v for v in (low, high) if isinstance(v, int | float) and v > 0]
-        if len(numbers) < 2 or low > high or not isinstance(prime, int):
-            raise document.error(
-                (index,), "accepted: a whole prime and 0 < low ≤ high, in parameters"
-            )
-        if quantity in found.setdefault(prime, {}):
-            raise document.error((index,), f"{quantity} of {prime} is given twice")
-        found[prime][quantity] = Predicted(math.sqrt(low * high), float(low), float(high), level)
-        why[f"{quantity} {prime}"] = str(entry["why"])
-    return [
-        PrimeForecast(prime, None, points.get("p_cross"), points.get("p_onset"), None, None)
-        for prime, points in sorted(found.items())
-    ], why
+    except (OSError, UnicodeDecodeError) as problem:
+        reason = getattr(problem, "strerror", None) or "not a UTF-8 text file"
+        raise InputError(f"{file}: {reason}") from None
+    if not isinstance(document.content, list) or not document.content:
+        raise InputError(f"{file}: accepted: a list of {', '.join(REQUIRED)}")
+    found: list[Statement] = []
+    for index, entry in enumerate(document.content):
+        statement = _statement(
+            entry,
+            level,
+            lambda field, why, at=index: document.error((at, field) if field else (at,), why),
+        )
+        same = [s for s in found if _about(s) == _about(statement)]
+        if same:
+            raise document.error((index,), f"{statement.quantity} is stated twice")
+        found.append(statement)
+    return found
+
+
+def _about(statement: Statement) -> tuple[str, int | None, str]:
+    return (
+        statement.quantity,
+        statement.prime,
+        json.dumps([statement.setting, statement.convention], sort_keys=True),
+    )
+
+
+def _statement(entry: object, level: float, refused: Callable[[str, str], Exception]) -> Statement:
+    from groktime.service.analysis.forecast import (
+        ON_LOG_SCALE,
+        PRIME_QUANTITIES,
+        SUITE_QUANTITIES,
+        Statement,
+    )
+    from groktime.service.answers.question import Question, QuestionError
+    from groktime.service.spec import SETTING_COLUMNS
+
+    if (
+        not isinstance(entry, dict)
+        or not set(REQUIRED) <= set(entry)
+        or not set(entry) <= {*REQUIRED, *OPTIONAL}
+    ):
+        raise refused(
+            "", f"accepted: {', '.join(REQUIRED)}, all of them, and {', '.join(OPTIONAL)}"
+        )
+    quantity, low, high = entry["quantity"], entry["low"], entry["high"]
+    if quantity not in (*PRIME_QUANTITIES, *SUITE_QUANTITIES):
+        accepted = ", ".join((*PRIME_QUANTITIES, *SUITE_QUANTITIES))
+        raise refused("quantity", f"{quantity!r} is not accepted; accepted: {accepted}")
+    least = 0.0 if quantity in ON_LOG_SCALE else -math.inf
+    if not (_is_number(low) and _is_number(high) and least < low <= high):
+        above = "0 < " if quantity in ON_LOG_SCALE else ""
+        raise refused("low", f"accepted: numbers {above}low ≤ high")
+    prime = entry.get("prime")
+    if quantity in PRIME_QUANTITIES and not (isinstance(prime, int) and prime > 1):
+        raise refused("prime", f"{quantity} is of a prime: name it")
+    if quantity in SUITE_QUANTITIES and prime is not None:
+        raise refused("prime", f"{quantity} is of the suite, not of a prime")
+    for field, names in (("setting", tuple(SETTING_COLUMNS)), ("convention", CONVENTIONS)):
+        given = entry.get(field, {})
+        if not isinstance(given, dict) or not set(given) <= set(names):
+            raise refused(field, f"accepted: a mapping of {', '.join(names)}")
+    try:
+        Question(**entry.get("convention", {}))
+    except (QuestionError, TypeError) as problem:
+        raise refused("convention", str(problem)) from None
+    return Statement(
+        quantity=quantity,
+        low=float(low),
+        high=float(high),
+        level=level,
+        why=str(entry["why"]),
+        prime=prime,
+        setting=entry.get("setting", {}),
+        convention=entry.get("convention", {}),
+    )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 @app.command()
@@ -248,7 +305,16 @@ def _predicted(found: Predicted | None) -> str:
 
 
 def _number(value: float | None) -> str:
-    return "none" if value is None else f"{value:,.0f}"
+    if value is None:
+        return "none"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _subject(row: Score) -> str:
+    """`113`, `weight_decay 0.1`, `clock eval`: what the quantity is of."""
+    named = {**row.setting, **row.convention}
+    parts = [str(row.prime)] if row.prime is not None else []
+    return ", ".join([*parts, *(f"{name} {value}" for name, value in named.items())]) or "suite"
 
 
 def _tell_forecast(answer: ForecastAnswer, console: Console) -> None:
@@ -279,10 +345,10 @@ def _tell_forecast(answer: ForecastAnswer, console: Console) -> None:
 
 
 def _tell_score(answer: ScoreAnswer, console: Console) -> None:
-    table = Table("prime", "quantity", "predicted", "measured", "error, dex", "inside", "by log p")
+    table = Table("of", "quantity", "predicted", "measured", "error", "inside", "by log p")
     for row in answer.score.scores:
         table.add_row(
-            str(row.prime),
+            _subject(row),
             row.quantity,
             _number(row.predicted),
             _number(row.observed),

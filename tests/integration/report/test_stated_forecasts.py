@@ -9,6 +9,7 @@ from fixtures.database import Database
 from fixtures.seeded import TINY as SUITE
 from fixtures.seeded import record, register
 
+from groktime.api.tables import forecast_rows
 from groktime.db.claims import claim
 from groktime.db.forecasts import get_forecast
 from groktime.db.suites import freeze_suite, open_runs
@@ -18,7 +19,7 @@ from groktime.service.answers.forecast import (
     state_forecast,
     store_forecast,
 )
-from groktime.service.answers.question import Question
+from groktime.service.answers.question import NotEnough, Question
 from groktime.service.commands.forecast import read_statements
 from groktime.service.errors import InputError, SuiteError
 from groktime.service.suites import Suite, load_suite
@@ -66,16 +67,69 @@ def test_what_somebody_expects_is_scored_like_any_forecast(
         "- {quantity: p_cross, prime: 37, low: 1, high: 2, why: far too low}\n"
         "- {quantity: p_onset, prime: 37, low: 1, high: 1000000000, why: anything goes}\n"
     )
-    predictions, why = read_statements(file, 0.9)
     with seeded.engine.begin() as connection:
-        number = state_forecast(connection, "planned", Question(), predictions, why)
+        number = state_forecast(connection, "planned", read_statements(file, 0.9))
         stored = get_forecast(connection, number)
     assert stored is not None
-    assert stored.spec["stated"] == {"p_cross 37": "far too low", "p_onset 37": "anything goes"}
+    why = [statement["why"] for statement in stored.predictions["statements"]]
+    assert why == ["far too low", "anything goes"]
+    assert stored.spec["known_before"] == []
     train(seeded, planned)
     with seeded.engine.begin() as connection:
         inside = {row.quantity: row.inside for row in score(connection, number).score.scores}
+        scored = get_forecast(connection, number)
     assert inside == {"p_cross": False, "p_onset": True}
+    assert scored is not None
+    assert [row["inside"] for row in forecast_rows(scored)] == [False, True]
+
+
+def test_a_suite_is_forecast_as_a_whole_at_its_settings_and_by_other_clocks(
+    seeded: Database, tmp_path: Path
+) -> None:
+    file = tmp_path / "expected.yaml"
+    file.write_text(
+        "- {quantity: rho, low: 0.5, high: 1, why: the order stays}\n"
+        "- {quantity: median_residual, low: -9, high: -8, why: nonsense}\n"
+        "- {quantity: residual_sd, low: 0, high: 9, why: some}\n"
+        "- {quantity: residual, prime: 29, low: -2, high: 2, why: some}\n"
+        "- {quantity: median_residual, convention: {t_mem: 0.9}, low: -9, high: 9, why: some}\n"
+        "- {quantity: c_model, setting: {weight_decay: 99}, low: 1, high: 2, why: no such runs}\n"
+    )
+    with seeded.engine.begin() as connection:
+        number = state_forecast(connection, "tiny", read_statements(file, 0.9))
+        found = score(connection, number)
+        stored = get_forecast(connection, number)
+    assert stored is not None
+    assert stored.spec["runs_before"] > 0, "a forecast that comes late is seen to"
+    assert [(row.quantity, row.inside) for row in found.score.scores] == [
+        ("rho", True),
+        ("median_residual", False),
+        ("residual_sd", True),
+        ("residual", True),
+        ("median_residual", True),
+    ]
+    assert found.score.unscored == 1
+    rows = forecast_rows(stored)
+    assert [row["setting"] for row in rows][-1] == "weight_decay=99"
+    assert [row["convention"] for row in rows][-2] == "t_mem=0.9"
+
+
+def test_what_a_suite_inherits_does_not_score_what_was_stated_of_it(
+    seeded: Database, tmp_path: Path
+) -> None:
+    """Only runs of its own are new."""
+    (tmp_path / "tiny.yaml").write_text(SUITE)
+    path = tmp_path / "more.yaml"
+    path.write_text(
+        SUITE.replace("[23, 29, 31]", "[37]") + "\ninherits:\n  - {suite: ./tiny.yaml}\n"
+    )
+    file = tmp_path / "expected.yaml"
+    file.write_text("- {quantity: p_cross, prime: 29, low: 1, high: 2, why: x}\n")
+    register(seeded.engine, load_suite(path))
+    with seeded.engine.begin() as connection:
+        number = state_forecast(connection, "more", read_statements(file, 0.9))
+        with pytest.raises(NotEnough, match="has been measured yet"):
+            score(connection, number)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +137,12 @@ def test_what_somebody_expects_is_scored_like_any_forecast(
     [
         ("[]", "a list of quantity"),
         ("- {quantity: p_cross, prime: 37, low: 1, high: 2}", "all of them"),
-        ("- {quantity: c_model, prime: 37, low: 1, high: 2, why: x}", "p_cross, p_onset"),
+        ("- {quantity: speed, prime: 37, low: 1, high: 2, why: x}", "p_cross, p_onset"),
+        ("- {quantity: c_model, prime: 37, low: 1, high: 2, why: x}", "of the suite"),
+        ("- {quantity: p_cross, low: 1, high: 2, why: x}", "name it"),
+        ("- {quantity: rho, setting: {speed: 1}, low: 0, high: 1, why: x}", "weight_decay"),
+        ("- {quantity: rho, convention: {t_mem: 2}, low: 0, high: 1, why: x}", "not an accuracy"),
+        (2 * "- {quantity: rho, low: 0, high: 1, why: x}\n", "stated twice"),
         ("- {quantity: p_cross, prime: 37, low: 3, high: 2, why: x}", "low ≤ high"),
         ("- {quantity: p_cross, prime: 37, low: x, high: 2, why: x}", "low ≤ high"),
     ],
