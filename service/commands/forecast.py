@@ -166,11 +166,11 @@ def read_statements(file: Path, level: float) -> list[Statement]:
         raise InputError(f"{file}: accepted: a list of {', '.join(REQUIRED)}")
     found: list[Statement] = []
     for index, entry in enumerate(document.content):
-        statement = _statement(
-            entry,
-            level,
-            lambda field, why, at=index: document.error((at, field) if field else (at,), why),
-        )
+
+        def refused(field: str, why: str, at: int = index) -> Exception:
+            return document.error((at, field) if field else (at,), why)
+
+        statement = _statement(entry, level, refused)
         same = [s for s in found if _about(s) == _about(statement)]
         if same:
             raise document.error((index,), f"{statement.quantity} is stated twice")
