@@ -63,8 +63,9 @@ TASK = ("task", "operation")
 class Reference:
     """The paper's tables for these axes.
 
-    `differences` name settings that our runs have otherwise; `same_model` is false when one of
-    them belongs to the network, so that the printed values are another model's.
+    `differences` name settings that our runs have otherwise, and other primes; `same_settings`
+    is false when a setting differs, `same_model` when one of the network does, so that the
+    printed values are another model's.
     """
 
     suite: str
@@ -72,6 +73,7 @@ class Reference:
     settings: tuple[PublishedSetting, ...]
     residuals: Mapping[int, float]
     differences: tuple[str, ...]
+    same_settings: bool
     same_model: bool
 
     @property
@@ -131,6 +133,7 @@ def find_reference(runs: pd.DataFrame, axes: tuple[str, ...]) -> Reference | Non
         settings=settings,
         residuals=_printed_residuals() if name == "central" else {},
         differences=tuple(words),
+        same_settings=not differing,
         same_model=not MODEL & set(differing),
     )
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from groktime.service.settings import get_settings
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+
+PAPER = "paper"
 
 
 def report(
@@ -15,7 +21,7 @@ def report(
         list[str] | None,
         typer.Argument(
             metavar="SUITE",
-            help="Suites, one chapter each; default: the fullest one.",
+            help="Suites, one chapter each, or paper: pages of all; default: the fullest one.",
         ),
     ] = None,
     *,
@@ -35,6 +41,8 @@ def report(
     groktime report --to reports/best
 
     groktime report mini-released --compare mini --to docs --name results
+
+    groktime report paper --to pages
     """
     from groktime.db.engine import connect
     from groktime.service.answers.choice import choose
@@ -46,6 +54,9 @@ def report(
     # One moment of the database for all questions, so that the numbers agree with each other.
     with reading(engine) as connection:
         connection.exec_driver_sql("SET statement_timeout = 0")
+        if suites == [PAPER]:
+            _write_pages(connection, to, force=force)
+            return
         if not suites:
             question = choose(
                 connection, Question(default_suite=get_settings().default_suite), "suite"
@@ -56,3 +67,17 @@ def report(
         for path in write_report(connection, order, force=force):
             typer.echo(str(path))
     engine.dispose()
+
+
+def _write_pages(connection: Connection, folder: Path, *, force: bool) -> None:
+    """A front page, one page a suite and one of all of them."""
+    from groktime.service.errors import InputError
+    from groktime.service.report.files import put_file
+    from groktime.service.report.results import result_files
+
+    front = folder / "results.md"
+    if front.exists() and not force:
+        raise InputError(f"--to: {front} exists; choose another folder, or --force to replace it")
+    files, _ = result_files(connection)
+    for path, content in files.items():
+        typer.echo(str(put_file(folder / path, content)))

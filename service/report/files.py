@@ -72,7 +72,7 @@ def write_report(connection: Connection, order: ReportOrder, *, force: bool = Fa
             if kind == "svg":
                 pictures[drawing.stem] = content
     files[f"{order.name}.html"] = webpage(report.document, pictures).encode()
-    return [_put(order.folder / path, content) for path, content in files.items()]
+    return [put_file(order.folder / path, content) for path, content in files.items()]
 
 
 def _refuse_existing(order: ReportOrder) -> None:
@@ -97,7 +97,7 @@ def _texts(
     }
 
 
-def _put(path: Path, content: bytes) -> Path:
+def put_file(path: Path, content: bytes) -> Path:
     """Write a whole file or none; a link at its place is replaced, not followed."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,8 @@
-"""The project's results as pages: a front page, one page a suite, and the README's table.
+"""Results as pages: a front page, one page a suite, one of all suites, and the README's table.
 
-`scripts/results` calls `main` on a database that holds the recordings and nothing else, so that
-every number on these pages can be computed again.
+`groktime report paper` writes them of every suite that has finished runs. `scripts/results` calls
+`main` on a database that holds the recordings and nothing else, so that every number on these
+pages can be computed again.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from sqlalchemy import Connection, text
+
 from groktime.db.engine import connect
 from groktime.service.answers.cell_tests import CellTests
+from groktime.service.answers.question import NotEnough
 from groktime.service.answers.records import reading
 from groktime.service.answers.reference import PAPER_BITS
 from groktime.service.answers.verdicts import claims
@@ -37,8 +41,9 @@ from groktime.service.report.document import (
     Table,
     markdown,
 )
-from groktime.service.report.files import numbers
+from groktime.service.report.files import numbers, put_file
 from groktime.service.report.laws import c_model, c_model_text, capacity_blocks, law_blocks
+from groktime.service.report.paper import overall, strata
 from groktime.service.report.predictions import median_bounds, rank_text, swept
 from groktime.service.report.scope import provenance, scope
 from groktime.service.report.tables import (
@@ -56,7 +61,20 @@ EXPLORATORY = (
     "All of this is exploratory: widths and seeds were extended after looking at first results, "
     "the last batch was noticed in these very cells, and p-values are not corrected across pages."
 )
+TRAINED = """
+SELECT name FROM suites s WHERE EXISTS (
+    SELECT FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
+    WHERE sr.suite_id = s.id AND NOT sr.inherited AND r.state = 'done')
+ORDER BY name
+"""
 MOST_ROWS = 10
+OVERALL = "whole-paper"  # the page of all suites
+# Suites whose findings make the table, in the order of its rows; others are set beside them.
+CHAPTERS = (
+    "central-two-cores-released",
+    "weight_decay-two-cores-released",
+    "mini-released",
+)
 
 
 @dataclass(frozen=True)
@@ -237,9 +255,9 @@ def findings_markdown(rows: Sequence[Finding], folder: str) -> str:
     return "\n".join(lines)
 
 
-def in_readme(text: str, table: str) -> str:
+def in_readme(readme: str, table: str) -> str:
     """The README with a new table between its markers."""
-    head, rest = text.split(BEGIN)
+    head, rest = readme.split(BEGIN)
     _, tail = rest.split(END)
     return f"{head}{BEGIN}\n{table}\n{END}{tail}"
 
@@ -331,48 +349,53 @@ def front_page(
         for content in contents
     )
     words = "\n\n".join(WORDS)
+    together = f"[All suites on one page](results/{OVERALL}.md): the order within every setting, "
+    together += "the offset across settings, and what it cost."
     return (
         "# Results\n\n"
         f"Does grokking start where memorising becomes faster than generalising ({PAPER})? Written "
         "by `scripts/results` from `recordings/` alone; every number is an answer of the analysis."
         f"\n\n{EXPLORATORY}\n\n## Findings\n\n{findings_markdown(rows, 'results')}\n\n"
-        f"## Figures\n\n{shown}\n\n## Pages\n\n{pages}\n\n## Words\n\n{words}\n"
+        f"## Figures\n\n{shown}\n\n## Pages\n\n- {together}\n{pages}\n\n## Words\n\n{words}\n"
     )
 
 
-def write_results(
-    chapters: Sequence[SuiteContent], compared: Sequence[SuiteContent], root: Path
-) -> list[Path]:
-    """Write docs/results.md, docs/results/, docs/results.json and the README's table."""
+def result_files(connection: Connection) -> tuple[dict[str, bytes], list[Finding]]:
+    """All pages and figures by their paths, and the findings of the front page."""
+    chapters, compared = _suites(connection)
     everyone = [*chapters, *compared]
     found = pairs(everyone)
     rows = findings_table(chapters, found)
-    folder = root / "docs" / "results"
-    files: dict[Path, bytes] = {}
+    files: dict[str, bytes] = {}
     drawings: dict[str, Drawing] = {}
     for content in everyone:
         document, figures = suite_page(content, found)
-        text = markdown(document, "figures")
-        files[folder / f"{content.name}.md"] = text.encode()
+        files[f"results/{content.name}.md"] = markdown(document, "figures").encode()
         drawings |= {drawing.stem: drawing for drawing in figures}
+    together = overall(everyone, strata(connection, everyone))
+    files[f"results/{OVERALL}.md"] = markdown(together, "figures").encode()
     both = compared_figure(chapters)
     shown = [picture for _, picture in _carrying(chapters[0])]
     if both is not None:
         drawings[both[0].stem] = both[0]
         shown.append(both[1])
     for stem, drawing in drawings.items():
-        files[folder / "figures" / f"{stem}.svg"] = render(drawing, ("svg",))["svg"]
-    files[root / "docs" / "results.md"] = front_page(rows, everyone, shown).encode()
+        files[f"results/figures/{stem}.svg"] = render(drawing, ("svg",))["svg"]
+    files["results.md"] = front_page(rows, everyone, shown).encode()
     exact = {content.name: numbers(content) for content in everyone}
-    text = json.dumps(exact, indent=1, ensure_ascii=False) + "\n"
-    files[root / "docs" / "results.json"] = text.encode()
-    readme = root / "README.md"
-    table = findings_markdown(rows, "docs/results")
-    files[readme] = in_readme(readme.read_text("utf-8"), table).encode()
-    for path, data in files.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-    return list(files)
+    files["results.json"] = (json.dumps(exact, indent=1, ensure_ascii=False) + "\n").encode()
+    return files, rows
+
+
+def _suites(connection: Connection) -> tuple[list[SuiteContent], list[SuiteContent]]:
+    """Suites with results, those with rows in the table of findings first."""
+    there = list(connection.scalars(text(TRAINED)))
+    if not there:
+        raise NotEnough("suite", None, "suites with finished runs", "there is no finished run")
+    chapters = [name for name in CHAPTERS if name in there] or there[:1]
+    compared = [name for name in there if name not in chapters]
+    first, second = ([gather(connection, name) for name in n] for n in (chapters, compared))
+    return first, second
 
 
 def _carrying(content: SuiteContent) -> list[tuple[Drawing, Picture]]:
@@ -381,18 +404,18 @@ def _carrying(content: SuiteContent) -> list[tuple[Drawing, Picture]]:
 
 
 def main() -> None:
-    """`python -m groktime.service.report.results ROOT SUITE… [--compare SUITE…]`."""
-    root, *names = sys.argv[1:]
-    chapters, _, compared = " ".join(names).partition("--compare")
+    """`python -m groktime.service.report.results ROOT` writes ROOT/docs and the README's table."""
+    root = Path(sys.argv[1])
     engine = connect(role="reader")
     with reading(engine) as connection:
-        written = write_results(
-            [gather(connection, name) for name in chapters.split()],
-            [gather(connection, name) for name in compared.split()],
-            Path(root),
-        )
+        connection.exec_driver_sql("SET statement_timeout = 0")
+        files, rows = result_files(connection)
     engine.dispose()
-    sys.stdout.write("".join(f"{path}\n" for path in written))
+    for path, data in files.items():
+        put_file(root / "docs" / path, data)
+    readme = root / "README.md"
+    table = findings_markdown(rows, "docs/results")
+    put_file(readme, in_readme(readme.read_text("utf-8"), table).encode())
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
@@ -25,7 +24,8 @@ from groktime.service.commands.demo import RECORDINGS
 from groktime.service.report.comparison import pairs
 from groktime.service.report.content import SuiteContent, gather
 from groktime.service.report.files import numbers
-from groktime.service.report.results import MOST_ROWS, findings_markdown, findings_table
+from groktime.service.report.paper import overall, strata
+from groktime.service.report.results import CHAPTERS, MOST_ROWS, findings_markdown, findings_table
 from groktime.service.spec import RunSpec
 from groktime.service.suites.stored import check_stored
 from groktime.workers.engines import engine_fingerprint
@@ -90,13 +90,25 @@ def test_the_table_of_findings_is_the_one_of_the_recordings(
 ) -> None:
     """A table that is stale: run scripts/results."""
     found = pairs([gathered(suite) for suite in RESULTS])
-    script = (RECORDINGS.parent / "scripts" / "results").read_text()
-    chapters = re.search(r"chapters=\((.+)\)", script)
-    assert chapters is not None
-    rows = findings_table([gathered(suite) for suite in chapters[1].split()], found)
+    rows = findings_table([gathered(suite) for suite in CHAPTERS if suite in RESULTS], found)
     assert len(rows) <= MOST_ROWS
     for page, folder in (("README.md", "docs/results"), ("docs/results.md", "results")):
         assert findings_markdown(rows, folder) in (RECORDINGS.parent / page).read_text("utf-8")
+
+
+def test_the_page_of_all_suites_has_the_order_and_the_offsets_of_the_recordings(
+    recorded: Database, gathered: Callable[[str], SuiteContent]
+) -> None:
+    """A page that is stale: run scripts/results."""
+    contents = [gathered(suite) for suite in RESULTS]
+    with reading(recorded.engine) as connection:
+        page = overall(contents, strata(connection, contents))
+    printed = (RECORDINGS.parent / "docs" / "results" / "whole-paper.md").read_text("utf-8")
+    tables = {table.name: table for table in page.tables()}
+    rows = [*tables["paper-order"].rows, *tables["paper-offset"].rows]
+    assert len(rows) > len(RESULTS)
+    for row in rows:
+        assert f"| {' | '.join(row)} |" in printed
 
 
 def test_a_suite_without_capacity_runs_takes_those_with_the_nearest_batches(

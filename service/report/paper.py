@@ -1,0 +1,298 @@
+"""All suites on one page, by the two questions of the paper's appendix.
+
+Within a setting: does the crossing order the onsets? Across settings: does the offset stay?
+Inherited cells count once, in the suite that trained them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from sqlalchemy import Connection
+
+from groktime.service.analysis.strata import (
+    FEWEST_TESTED,
+    OffsetModel,
+    StratifiedOrder,
+    detectable_slope,
+    offset_model,
+    stratified_order,
+)
+from groktime.service.answers.offsets import Offset, offsets
+from groktime.service.answers.question import Question, Setting
+from groktime.service.report.content import SuiteContent
+from groktime.service.report.document import Block, Document, Paragraph, Section, Table
+from groktime.service.words import (
+    ALPHA,
+    EN_DASH,
+    axis_name,
+    count,
+    p_value,
+    plain,
+    probability,
+    setting_text,
+    signed,
+    whole,
+)
+
+FEWEST_SEEDS = 4  # at the widths beside an onset, for a printed offset to stand beside ours
+RULES = ("as the suite", "delay of 5 epochs", "delay of 5 % of E_train", "delay of 10 % of E_train")
+
+
+@dataclass(frozen=True)
+class Stratum:
+    """One setting of one suite, with its residuals by several rules of what a delay is."""
+
+    suite: str
+    setting: Setting
+    by_rule: tuple[Offset, ...]
+
+    @property
+    def name(self) -> str:
+        return stratum_name(self.suite, self.setting)
+
+
+def stratum_name(suite: str, setting: Setting) -> str:
+    """`weight_decay-two-cores-released, weight decay 0.3`."""
+    told = setting_text(setting)
+    return f"{suite}, {told}" if told else suite
+
+
+def strata(connection: Connection, contents: Iterable[SuiteContent]) -> tuple[Stratum, ...]:
+    """Every setting that has a cell of its own suite."""
+    return tuple(
+        Stratum(
+            content.name,
+            setting,
+            tuple(
+                offset
+                for offset in offsets(
+                    connection, Question(suite=content.name, filters=dict(setting))
+                )
+                if offset.varied in RULES
+            ),
+        )
+        for content in contents
+        for setting in _own_settings(content)
+    )
+
+
+def _own_settings(content: SuiteContent) -> list[Setting]:
+    answer = content.answer
+    rows = () if answer is None else answer.cells
+    found: dict[tuple[tuple[str, object], ...], Setting] = {}
+    for row in rows:
+        if not row.inherited:
+            found.setdefault(tuple(row.setting.items()), row.setting)
+    return list(found.values())
+
+
+def pooled_cells(contents: Iterable[SuiteContent]) -> pd.DataFrame:
+    """Own cells of all suites: prime, both points, and the stratum they belong to."""
+    rows = [
+        {
+            "p": row.prime,
+            "p_cross": np.nan if row.p_cross is None else row.p_cross,
+            "p_onset": np.nan if row.p_onset is None else row.p_onset,
+            "stratum": stratum_name(content.name, row.setting),
+        }
+        for content in contents
+        if content.answer is not None
+        for row in content.answer.cells
+        if not row.inherited
+    ]
+    return pd.DataFrame(rows, columns=["p", "p_cross", "p_onset", "stratum"])
+
+
+def overall(contents: Sequence[SuiteContent], found: Sequence[Stratum]) -> Document:
+    """The page."""
+    cells = pooled_cells(contents)
+    order = stratified_order(cells, "stratum")
+    model = offset_model(cells, "stratum")
+    sections = (
+        Section("Within a setting: the order", 1, tuple(_order(order))),
+        Section("Across settings: the offset", 1, tuple(_offset(contents, found, model))),
+        Section("Drift along each axis", 1, tuple(_drift(contents, model))),
+        Section("What it cost", 1, (_costs(contents),)),
+    )
+    summary = (
+        "Every recorded suite at once, robust method, online clock unless its page says otherwise. "
+        "Written by scripts/results; groktime report paper writes it from any database.",
+    )
+    return Document("The whole paper", summary, sections)
+
+
+def _order(order: StratifiedOrder | None) -> Iterator[Block]:
+    yield Paragraph(
+        "Does a larger crossing mean a larger onset at every setting? Pairs of primes are counted; "
+        "onsets are exchanged only within a setting, so that settings cannot lend each other an "
+        f"order. A setting of fewer than {FEWEST_TESTED} primes has no p of its own: three primes "
+        "are in perfect order by chance once in six."
+    )
+    if order is None:
+        yield Paragraph("No setting has two primes with both points.")
+        return
+    pairs = order.in_order + order.out_of_order
+    answer = "yes" if order.p < ALPHA and order.in_order > order.out_of_order else "not shown"
+    yield Paragraph(
+        f"Over {count(len(order.strata), 'setting')}: {answer}. {order.in_order} of {pairs} pairs "
+        f"are in order, {probability(order.p)} (the least possible here: {p_value(order.floor)})."
+    )
+    yield Table(
+        name="paper-order",
+        caption="Pairs of primes whose onsets lie as their crossings do.",
+        header=("setting", "primes", "pairs in order", "p"),
+        rows=tuple(
+            (
+                row.stratum,
+                str(row.n),
+                f"{row.in_order} of {row.in_order + row.out_of_order}",
+                p_value(row.p),
+            )
+            for row in order.strata
+        ),
+        numeric=frozenset({1, 2, 3}),
+    )
+
+
+def _offset(
+    contents: Sequence[SuiteContent], found: Sequence[Stratum], model: OffsetModel | None
+) -> Iterator[Block]:
+    yield Paragraph(
+        "How far do onset and crossing lie apart, and is it one number? The median of "
+        "log₁₀(P_onset / P_cross) at each setting, by four rules of what counts as a delay. "
+        "If one rule made the offset a constant, its last row would be near zero."
+    )
+    if model is not None:
+        rough = "" if model.converged else " (the fit did not converge: rough)"
+        yield Paragraph(
+            f"A mixed model of {count(model.n, 'cell')} (primes fixed, settings random) puts "
+            f"{plain(model.between)} dex between settings and {plain(model.within)} dex between "
+            f"cells of one setting: {model.share:.0%} of the variance belongs to the setting"
+            f"{rough}."
+        )
+    rows = [
+        (
+            stratum.name,
+            f"{stratum.by_rule[0].n} of {stratum.by_rule[0].n_total}" if stratum.by_rule else "0",
+            *(_median(stratum, rule) for rule in RULES),
+            _printed(contents, stratum),
+        )
+        for stratum in found
+    ]
+    spread = ("standard deviation", "", *(_spread(found, rule) for rule in RULES), "")
+    yield Table(
+        name="paper-offset",
+        caption="Median residual in dex by rule; last, its standard deviation over settings. The "
+        f"paper's stand only beside settings whose onsets rest on {FEWEST_SEEDS} seeds or more, "
+        "and come from its own estimators.",
+        header=("setting", "cells", "ΔE ≥ 1 epoch", *RULES[1:], "paper"),
+        rows=(*rows, spread),
+        numeric=frozenset(range(1, 3 + len(RULES))),
+    )
+
+
+def _of(stratum: Stratum, rule: str) -> float | None:
+    return next((o.median_residual for o in stratum.by_rule if o.varied == rule), None)
+
+
+def _median(stratum: Stratum, rule: str) -> str:
+    return signed(_of(stratum, rule))
+
+
+def _spread(found: Sequence[Stratum], rule: str) -> str:
+    medians = [value for stratum in found if (value := _of(stratum, rule)) is not None]
+    return plain(float(np.std(medians, ddof=1))) if len(medians) > 1 else EN_DASH
+
+
+def _printed(contents: Sequence[SuiteContent], stratum: Stratum) -> str:
+    content = next(content for content in contents if content.name == stratum.suite)
+    reference, answer = content.reference, content.answer
+    if reference is None or not reference.same_settings or answer is None:
+        return EN_DASH
+    seeds = [row.seeds.grok for row in answer.cells if row.setting == stratum.setting]
+    if not seeds or min(seeds) < FEWEST_SEEDS:
+        return EN_DASH
+    if not stratum.setting:
+        printed = reference.tests.get("wilcoxon")
+        return EN_DASH if printed is None else signed(printed.statistic)
+    if len(stratum.setting) != 1:
+        return EN_DASH
+    ((axis, value),) = stratum.setting.items()
+    row = reference.setting(axis, value)
+    return EN_DASH if row is None else signed(row.median_residual)
+
+
+def _drift(contents: Sequence[SuiteContent], model: OffsetModel | None) -> Iterator[Block]:
+    yield Paragraph(
+        "The slope of the residual along each swept axis, beside the paper's, and the smallest "
+        "slope that these cells would show four times in five at the noise of a cell."
+    )
+    rows = []
+    for content in contents:
+        answer = content.answer
+        if answer is None:
+            continue
+        for trend in answer.tests.robustness:
+            if trend.axis != "p":
+                rows.append((content.name, *_trend(content, trend.axis, model)))
+    if not rows:
+        yield Paragraph("No suite with results sweeps a setting.")
+        return
+    yield Table(
+        name="paper-drift",
+        caption="Drift of the residual, dex a unit of the axis (F for axes without numbers), with "
+        "Holm's correction within a suite.",
+        header=("suite", "axis", "cells", "drift", "p", "by prime", "detectable", "paper"),
+        rows=tuple(rows),
+        numeric=frozenset(range(2, 8)),
+    )
+
+
+def _trend(content: SuiteContent, axis: str, model: OffsetModel | None) -> tuple[str, ...]:
+    answer = content.answer
+    assert answer is not None
+    trend = next(t for t in answer.tests.robustness if t.axis == axis)
+    printed = content.reference.tests.get("robustness") if content.reference else None
+    theirs = printed is not None and printed.axis == axis
+    values = [
+        float(value)
+        for row in answer.cells
+        if row.residual is not None and isinstance(value := row.setting.get(axis), int | float)
+    ]
+    least = detectable_slope(values, model.within) if model and trend.kind == "numeric" else None
+    drift = f"F = {plain(trend.f)}" if trend.kind == "categorical" else signed(trend.slope)
+    return (
+        axis_name(axis),
+        str(trend.n),
+        drift if trend.testable else f"not testable: {trend.reason}",
+        p_value(trend.p_holm),
+        p_value(trend.p_clustered) + (" (few primes)" if trend.unreliable else ""),
+        plain(least),
+        signed(printed.statistic) if theirs and printed is not None else EN_DASH,
+    )
+
+
+def _costs(contents: Sequence[SuiteContent]) -> Table:
+    rows = [
+        (
+            content.name,
+            whole(content.summary.states.done),
+            whole(content.training.epochs),
+            plain(content.training.core_hours),
+        )
+        for content in contents
+    ]
+    hours = sum(content.training.core_hours or 0.0 for content in contents)
+    rows.append(("all", "", whole(sum(c.training.epochs for c in contents)), plain(hours)))
+    return Table(
+        name="paper-costs",
+        caption="Finished runs of each suite, its own epochs, and core-hours as trained, beside "
+        "whatever else the cores had to do.",
+        header=("suite", "runs", "epochs", "core-hours"),
+        rows=tuple(rows),
+        numeric=frozenset({1, 2, 3}),
+    )
