@@ -81,6 +81,7 @@ def test_residuals_are_told_setting_by_setting_beside_the_papers() -> None:
         settings=published_settings("weight_decay"),
         residuals={},
         differences=(),
+        same_settings=True,
         same_model=True,
     )
     (beside,) = by_setting(content(papers, reference))
