@@ -229,16 +229,7 @@ def score(connection: Connection, forecast_id: int) -> ScoreAnswer:
         raise Unknown(
             "id", forecast_id, "the number that `groktime forecast` printed", "no such forecast"
         )
-    statements = _read_statements(stored.predictions)
-    if statements:
-        suite = read_suite(connection, stored.suite)
-        revision = suite.revision
-        # What it inherits was measured before: that is no test of the statements.
-        begun = trained_runs(connection, suite.id) > 0
-        observed = [measured(connection, suite.name, s) if begun else None for s in statements]
-        result = score_statements(statements, observed)
-    else:
-        result, revision = _score_of_laws(connection, stored)
+    result, revision = score_of(connection, stored)
     if not result.scores:
         raise NotEnough(
             "id",
@@ -255,6 +246,18 @@ def score(connection: Connection, forecast_id: int) -> ScoreAnswer:
         known_before=tuple(stored.spec["known_before"]),
         score=result,
     )
+
+
+def score_of(connection: Connection, stored: ForecastRow) -> tuple[ForecastScore, int]:
+    """A forecast beside what has been measured by now, and the suite's revision."""
+    statements = _read_statements(stored.predictions)
+    if not statements:
+        return _score_of_laws(connection, stored)
+    suite = read_suite(connection, stored.suite)
+    # What it inherits was measured before: that is no test of the statements.
+    begun = trained_runs(connection, suite.id) > 0
+    observed = [measured(connection, suite.name, s) if begun else None for s in statements]
+    return score_statements(statements, observed), suite.revision
 
 
 def _score_of_laws(connection: Connection, stored: ForecastRow) -> tuple[ForecastScore, int]:

@@ -18,6 +18,7 @@ from groktime.service.report.drawings import (
     residual_drawing,
 )
 from groktime.service.report.laws import capacity_blocks, law_blocks
+from groktime.service.report.registration import registration_blocks
 from groktime.service.report.scope import provenance, scope
 from groktime.service.report.tables import (
     cell_tables,
@@ -84,6 +85,7 @@ def _chapter(content: SuiteContent, command: str) -> tuple[list[Section], list[D
     sections = [
         Section(f"Suite {content.name}", 1, ()),
         Section("Scope", 2, tuple(scope(content))),
+        Section("Fixed beforehand", 2, tuple(registration_blocks(content))),
         Section("Verdict", 2, (Bullets(verdict(content)),)),
         Section("Figures", 2, pictures),
         Section("Cells", 2, tuple(cell_tables(content))),

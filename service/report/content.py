@@ -26,6 +26,7 @@ from groktime.service.answers.question import (
 )
 from groktime.service.answers.records import SuiteRecord, read_runs, read_suite
 from groktime.service.answers.reference import Reference, find_reference
+from groktime.service.answers.registration import Registration, registration
 from groktime.service.answers.suites import (
     CoverageAnswer,
     SuiteSummary,
@@ -79,6 +80,7 @@ class SuiteContent:
     tests: Mapping[Convention, CellTests | str]
     settings: tuple[SettingContent, ...]
     reference: Reference | None
+    registration: Registration
 
     @property
     def name(self) -> str:
@@ -121,6 +123,7 @@ def gather(connection: Connection, name: str) -> SuiteContent:
         tests=tests,
         settings=tuple(_setting(connection, name, setting, found) for setting in settings),
         reference=find_reference(runs, tuple(summary.axes)),
+        registration=registration(connection, record),
     )
 
 

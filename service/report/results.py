@@ -45,6 +45,7 @@ from groktime.service.report.files import numbers, put_file
 from groktime.service.report.laws import c_model, c_model_text, capacity_blocks, law_blocks
 from groktime.service.report.paper import overall, strata
 from groktime.service.report.predictions import median_bounds, rank_text, swept
+from groktime.service.report.registration import registration_blocks
 from groktime.service.report.scope import provenance, scope
 from groktime.service.report.tables import (
     cells_table,
@@ -53,13 +54,15 @@ from groktime.service.report.tables import (
     within_tables,
 )
 from groktime.service.report.verdict import limits, verdict
+from groktime.service.suites.loader import RELEASED, load_suite, shipped_suites
 from groktime.service.words import ALPHA, EN_DASH, plain, probability, setting_text, signed
 
 PAPER = "[arXiv 2605.09724](https://arxiv.org/abs/2605.09724)"
 BEGIN, END = "<!-- findings: written by scripts/results -->", "<!-- end of findings -->"
 EXPLORATORY = (
-    "All of this is exploratory: widths and seeds were extended after looking at first results, "
-    "the last batch was noticed in these very cells, and p-values are not corrected across pages."
+    "Exploratory, unless a suite was frozen before its first run (each page says it): widths and "
+    "seeds were extended after looking at first results, the last batch was noticed in these very "
+    "cells, and p-values are not corrected across pages."
 )
 TRAINED = """
 SELECT name FROM suites s WHERE EXISTS (
@@ -274,6 +277,7 @@ def suite_page(content: SuiteContent, found: Sequence[Pair]) -> tuple[Document, 
         Section("Figures", 1, tuple(picture for _, picture in figures)),
         *([Section("Cells", 1, (cells_table(content, convention, answer),))] if answer else []),
         Section("Verdict", 1, (Bullets(verdict(content)),)),
+        Section("Fixed beforehand", 1, tuple(registration_blocks(content))),
         Section("Caveats", 1, tuple(_caveats(content, answer))),
         *([Section("Beside other suites", 1, tuple(_beside(own)))] if own else []),
         Section(
@@ -295,7 +299,24 @@ def _question(content: SuiteContent) -> str:
         asked = f"Does grokking start at the crossing whatever the {swept(answer)}?"
     else:
         asked = "Does grokking start where memorising becomes faster than generalising?"
-    return f"{asked} {content.summary.description or ''}".strip()
+    return f"{asked} {description(content)}".strip()
+
+
+def description(content: SuiteContent) -> str:
+    """What the suite asks, in the words of its file now; a recording keeps those of its time."""
+    if content.name.removesuffix(RELEASED) in shipped_suites():
+        file = load_suite(content.name).file
+        return " ".join(
+            words.rstrip(".") + "." for words in (file.description, file.notes) if words
+        )
+    return content.summary.description
+
+
+def _about(content: SuiteContent) -> str:
+    """One line for a list of pages."""
+    if content.name.removesuffix(RELEASED) in shipped_suites():
+        return load_suite(content.name).file.description
+    return content.summary.description
 
 
 def _claims_table(content: SuiteContent, answer: CellTests) -> Table:
@@ -345,8 +366,7 @@ def front_page(
         for picture in pictures
     )
     pages = "\n".join(
-        f"- [{content.name}](results/{content.name}.md): {content.summary.description}"
-        for content in contents
+        f"- [{content.name}](results/{content.name}.md): {_about(content)}" for content in contents
     )
     words = "\n\n".join(WORDS)
     together = f"[All suites on one page](results/{OVERALL}.md): the order within every setting, "
