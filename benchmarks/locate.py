@@ -28,7 +28,7 @@ from groktime.service.analysis.crossing import crossing
 from groktime.service.analysis.inputs import FirstPassages, GrokRuns
 from groktime.service.analysis.onset import onset
 from groktime.service.spec import ladder_index
-from groktime.service.sweep.locate import NARROW, SCAN, Grid, Progress, locate, sign_is_known
+from groktime.service.sweep.locate import NARROW, SCAN, Grid, Progress, locate, sign_epochs
 from groktime.service.sweep.priors import DEX, Finding, LocatedKind
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
@@ -235,16 +235,16 @@ def estimate(cell: Cell, findings: Sequence[Finding]) -> tuple[float | None, flo
 
 def work(cell: Cell, findings: Sequence[Finding], cut: bool) -> float:
     """What the runs cost; `cut`: speed runs that are only a sign were set aside at that epoch."""
-    total = 0.0
-    gen = {f.width: f.epoch for f in findings if f.kind == "grok" and f.epoch}
-    for f in findings:
-        epochs = f.last_epoch
-        if cut and f.kind == "speed" and f.width in gen and sign_is_known(gen[f.width], epochs):
-            x = math.log(cell.params[f.width])
-            if x < cell.p_cross - NARROW:  # never at a width the root is interpolated between
-                epochs = min(epochs, 3.0 * gen[f.width])
-        total += cell.cost(f.kind, f.width, epochs)
-    return total
+    bracket = [w for w, p in cell.params.items() if abs(math.log(p) - cell.p_cross) < NARROW / 2]
+    ends = sign_epochs(findings, bracket) if cut else {}
+    return sum(
+        cell.cost(
+            f.kind,
+            f.width,
+            min(f.last_epoch, ends.get(f.width, math.inf)) if f.kind == "speed" else f.last_epoch,
+        )
+        for f in findings
+    )
 
 
 def paper_work(cell: Cell) -> float:

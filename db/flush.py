@@ -65,8 +65,8 @@ UPDATE runs SET state = %(state)s, reason = %(reason)s, stopped_by = %(stopped_b
 WHERE id = %(run_id)s AND attempt = %(attempt)s AND last_epoch = %(epochs)s
 """
 CLOSE_RUN = CLOSE + "AND state = 'running'"
-# What nobody holds is locked by whoever sets it aside.
-SET_ASIDE_FREE = CLOSE + "AND state IN ('pending', 'stale')"
+# Locked by whoever sets it aside, with its state checked.
+SET_ASIDE = CLOSE + "AND state IN ('pending', 'stale', 'running')"
 
 # Set aside again before it came as far as the first time: what was known then still is.
 SET_ASIDE_AGAIN = """

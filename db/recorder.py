@@ -22,7 +22,7 @@ from sqlalchemy import Engine
 from groktime.db.claims import Claim, renew
 from groktime.db.curve import COLUMNS, METRICS, RunProgress, absent_columns, encode
 from groktime.db.flush import (
-    SET_ASIDE_FREE,
+    SET_ASIDE,
     Closing,
     Fenced,
     Outcome,
@@ -52,15 +52,24 @@ WHERE run_id = %(run)s AND epoch <= %(last)s ORDER BY epoch
 
 
 LOCK_UNFINISHED = """
-SELECT r.id, r.spec, r.attempt, r.last_epoch, r.set_aside_epoch, a.device, a.engine, a.fingerprint
+SELECT r.id, r.spec, r.attempt, r.last_epoch, r.set_aside_epoch, (
+    SELECT extract(epoch FROM sum(coalesce(a.ended_at, clock_timestamp()) - a.started_at))
+    FROM attempts a WHERE a.run_id = r.id), a.device, a.engine, a.fingerprint
 FROM runs r LEFT JOIN attempts a ON a.run_id = r.id AND a.attempt = r.attempt
-WHERE r.id = ANY(%(ids)s) AND r.state IN ('pending', 'stale')
-    AND coalesce(r.set_aside_epoch, r.last_epoch) > 0
+WHERE r.id = ANY(%(ids)s) AND coalesce(r.set_aside_epoch, r.last_epoch) > 0
+    AND (r.state IN ('pending', 'stale')
+        OR r.state = 'running' AND starts_with(r.owner, %(owner)s))
 ORDER BY r.id FOR UPDATE OF r
 """
 
+END_SET_ASIDE = """
+UPDATE attempts SET state = 'set_aside', ended_at = clock_timestamp()
+WHERE run_id = %(run)s AND attempt = %(attempt)s AND state = 'running'
+"""
+
 RESTORE_SET_ASIDE = """
-UPDATE runs SET state = 'set_aside', last_epoch = set_aside_epoch, closed_at = clock_timestamp()
+UPDATE runs SET state = 'set_aside', last_epoch = set_aside_epoch, closed_at = clock_timestamp(),
+    owner = NULL, lease_until = NULL
 WHERE id = %(run)s
 """
 
@@ -111,46 +120,52 @@ class Recording:
 
 @dataclass(frozen=True)
 class _SetAside:
-    """The outcome of a run that nobody holds; its last attempt made it."""
+    """The outcome of a run that no worker closes; its last attempt made it."""
 
     epochs: int
     device: str
     engine: str
     fingerprint: str
+    seconds: float  # its attempts took
     state: Literal["set_aside"] = "set_aside"
     reason: None = None
     stopped_by: str = "set_aside"
-    seconds: float = 0.0
 
 
-def set_aside_runs(engine: Engine, run_ids: Sequence[int]) -> list[int]:
-    """Censor runs that nobody holds at their last epoch; returns the ids of those it could.
+def set_aside_runs(
+    engine: Engine, run_ids: Sequence[int], owner: str | None = None
+) -> dict[int, int]:
+    """Censor runs at the last epoch recorded of them; epochs by the ids of those it could.
 
-    Left out are runs without any epoch. One that came less far than when it was set aside before
-    is as it was then.
+    Taken are runs that nobody holds, and those whose owners' names begin with `owner`: what their
+    workers still write is fenced, and they go on to other runs. Left out are runs without any
+    epoch. One that came less far than when it was set aside before is as it was then.
     """
     driver: Any = engine.raw_connection()
+    aside: dict[int, int] = {}
     try:
         connection = driver.driver_connection
         with connection.cursor() as cursor:
-            cursor.execute(LOCK_UNFINISHED, {"ids": list(run_ids)})
-            found = cursor.fetchall()
-            for run_id, spec, attempt, last_epoch, aside, *made in found:
+            # No name holds the character that an absent owner is given.
+            cursor.execute(LOCK_UNFINISHED, {"ids": list(run_ids), "owner": owner or "\n"})
+            for run_id, spec, attempt, last_epoch, before, seconds, *made in cursor.fetchall():
                 claim = Claim(run_id, attempt, spec_from_json(spec), last_epoch)
-                device, trainer, fingerprint = (word or "unknown" for word in made)
-                if aside is not None and last_epoch < aside:
+                cursor.execute(END_SET_ASIDE, {"run": run_id, "attempt": attempt})
+                if before is not None and last_epoch < before:
                     cursor.execute(RESTORE_SET_ASIDE, {"run": run_id})
+                    aside[run_id] = before
                     continue
+                device, trainer, fingerprint = (word or "unknown" for word in made)
+                ended = _SetAside(last_epoch, device, trainer, fingerprint, float(seconds or 0))
                 progress = read_progress(cursor, claim)
-                ended = _SetAside(last_epoch, device, trainer, fingerprint)
-                cursor.execute(SET_ASIDE_FREE, summarise(claim, progress, ended).summary)
-            ids = [row[0] for row in found]
-            if ids:
-                cursor.execute(RAISE_REVISIONS, {"runs": ids})
+                cursor.execute(SET_ASIDE, summarise(claim, progress, ended).summary)
+                aside[run_id] = last_epoch
+            if aside:
+                cursor.execute(RAISE_REVISIONS, {"runs": list(aside)})
         connection.commit()
     finally:
         driver.close()
-    return ids
+    return aside
 
 
 def read_progress(cursor: Any, claim: Claim) -> RunProgress:

@@ -44,13 +44,14 @@ NARROW = 0.07 * DEX  # a bracket this narrow is interpolated without harm
 CURVATURE = 0.08  # of the bracket: what interpolation may be off by (one standard deviation)
 LEAST_WEIGHT = 0.3  # of a side in the interpolation, for its seeds to be asked for by rule
 LEAST_SEEDS = 2  # at each side of the crossing, for a noise that is seen and not assumed
+END_SEEDS = 3  # that agree at the end of the range, for an onset to lie beyond it
 SIGN_SEEDS = 4  # at most, at a width whose sign contradicts its neighbours'
 MEDIAN_INEFFICIENCY = (1.0, 1.0, 1.35, 1.19, 1.43)  # n · Var(median) / σ², normal, n = 1, 2, …
 # Half of a 95 % interval in standard deviations of the model, calibrated for adaptive choice by
 # benchmarks/locate.py.
 CROSSING_FACTOR, ONSET_FACTOR = 1.9, 2.0
 ONSET_PRECISION = 1.05  # of the precision asked for: yes and no teach less than an epoch does
-SIGN_ONLY = 3.0  # a speed run this many times past T_gen is slower, whatever its T_mem
+SIGN_ONLY = 3.0  # this many times past T_gen a speed run is slower, whatever its T_mem
 AHEAD = 2  # onset runs asked for at once; more would be chosen half blind
 
 
@@ -140,9 +141,29 @@ def locate(
     return Progress(crossing, onset, tuple(search.choices), bool(flying))
 
 
-def sign_is_known(t_gen: float, epoch: float) -> bool:
-    """Whether a speed run that has not memorised by this epoch can only be the slower one."""
-    return epoch > SIGN_ONLY * t_gen
+def sign_epochs(findings: Sequence[Finding], bracket: Collection[int] = ()) -> dict[int, float]:
+    """By width, the epoch from which a speed run there is only a sign: it may be set aside.
+
+    That is far past the last of the clocks of every grok run there, and only where a larger width
+    has the same sign: the root is interpolated beside that one. Never at the widths of `bracket`.
+    """
+    ends: dict[int, list[Finding]] = {}
+    for finding in findings:
+        if finding.kind == "grok":
+            ends.setdefault(finding.width, []).append(finding)
+    slower = {
+        f.width
+        for f in findings
+        if f.kind == "speed"
+        and f.width in ends
+        and all(g.epoch is not None and g.epoch < (f.epoch or math.inf) for g in ends[f.width])
+    }
+    largest = max(slower, default=0)
+    return {
+        width: SIGN_ONLY * max(g.last_epoch for g in grok)
+        for width, grok in ends.items()
+        if width < largest and width not in bracket and all(g.epoch is not None for g in grok)
+    }
 
 
 class _Search:
@@ -193,8 +214,19 @@ class _Search:
             inner = min(max(root, x0 + quarter), x1 - quarter)
             self._ask_pair(self.grid.nearest(inner, between), "halves the bracket")
             return point
+        if self._ask_whole(low, high):
+            return point
         self._confirm(low, high, measured)
         return self._with_seeds(low, high, differences, point)
+
+    def _ask_whole(self, low: int, high: int) -> bool:
+        """Whether a run beside the crossing was set aside: now its T_mem is wanted."""
+        aside = [f for f in self.findings if f.set_aside and f.width in (low, high)]
+        for finding in aside:
+            run = (finding.kind, finding.width, finding.seed)
+            if run not in self.in_flight:
+                self.choices.append(Choice(*run, "set aside, but beside the crossing"))
+        return bool(aside)
 
     def _interpolated(self, low: int, high: int, differences: Mapping[int, float]) -> Point:
         """The crossing between two widths as it is reported: 1/T linear in log P.
@@ -479,20 +511,36 @@ class _Search:
         for width in (*waiting, *(c.width for c in self.choices if c.kind == "grok")):
             posterior.expect(self.grid.log_params(width))
         before = len(self.choices)
-        untrained = max((f.width for f in grok if f.delayed is None), default=0)
+        if self._is_beyond(grok):
+            return point if waiting else replace(point, status="no onset in range")
         while self._is_vague(posterior) and len(self.choices) - before < AHEAD:
-            best = self._onset_width(posterior, [w for w in self.widths if w > untrained])
+            best = self._onset_width(posterior, grok)
             if best is None:
                 break
             self._ask_seed("grok", best, "narrows the onset")
             posterior.expect(self.grid.log_params(best))
-        if len(self.choices) == before and not waiting:
-            self._decide_end(grok)
+        if (
+            len(self.choices) == before
+            and not waiting
+            and len({bool(f.delayed) for f in grok}) == 1
+        ):
+            self._ask_seed("grok", self._end_beyond(grok), "decides the end of the range")
         if len(self.choices) > before or waiting:
             return point
-        if {bool(f.delayed) for f in grok} != {True, False}:
-            return replace(point, status="no onset in range")
         return replace(point, status="out of seeds" if self._is_vague(posterior) else "placed")
+
+    def _end_beyond(self, grok: Sequence[Finding]) -> int:
+        """The end of the range beyond which an onset would lie if all runs were like the last."""
+        return self.widths[0] if grok[-1].delayed else self.widths[-1]
+
+    def _is_beyond(self, grok: Sequence[Finding]) -> bool:
+        """Whether all runs agree, up to the end of the range beyond which the onset lies."""
+        if len({bool(f.delayed) for f in grok}) != 1:
+            return False
+        end = self._end_beyond(grok)
+        return self._counts((end,), flying=False)["grok", end] >= min(
+            END_SEEDS, len(self.grid.seeds)
+        )
 
     def _is_vague(self, posterior: OnsetPosterior) -> bool:
         return posterior.spread() > ONSET_PRECISION * self.precision
@@ -509,26 +557,23 @@ class _Search:
         half_width = ONSET_FACTOR * posterior.spread() / DEX
         return Point("searching", math.exp(posterior.mean()), half_width, sides)
 
-    def _decide_end(self, grok: Sequence[Finding]) -> None:
-        """Where all runs agree, the end of the range beyond which the onset lies must, too."""
-        seen = {bool(f.delayed) for f in grok}
-        if len(seen) == 1:
-            end = self.widths[0] if True in seen else self.widths[-1]
-            if self._counts((end,))["grok", end] < LEAST_SEEDS:
-                self._ask_seed("grok", end, "decides the end of the range")
+    def _onset_width(self, posterior: OnsetPosterior, grok: Sequence[Finding]) -> int | None:
+        """The width whose next seed lowers the variance of the onset most per second.
 
-    def _onset_width(self, posterior: OnsetPosterior, widths: Sequence[int]) -> int | None:
-        """The width whose next seed lowers the variance of the onset most per second."""
-        best: tuple[float, int] | None = None
-        mean, near = posterior.mean(), max(2.5 * posterior.spread(), SCAN)
-        for width in widths:
-            x = self.grid.log_params(width)
-            if abs(x - mean) > near or self._free_seed("grok", width) is None:
-                continue  # a yes or a no that is known beforehand, or no seed left
-            score = posterior.expected_gain(x) / self.grid.seconds("grok", width)
-            if score > 0 and (best is None or score > best[0]):
-                best = (score, width)
-        return None if best is None else best[1]
+        First among widths whose yes or no is not known beforehand: near the onset, and large
+        enough for training to get there. Where their seeds are used up, among all.
+        """
+        free = [w for w in self.widths if self._free_seed("grok", w) is not None]
+        trains = {f.width for f in grok if f.delayed is not None}
+        never = max((f.width for f in grok if f.width not in trains), default=0)
+        mean, reach = posterior.mean(), max(2.5 * posterior.spread(), SCAN)
+        near = [w for w in free if w > never and abs(self.grid.log_params(w) - mean) <= reach]
+        gains = {
+            w: posterior.expected_gain(self.grid.log_params(w)) / self.grid.seconds("grok", w)
+            for w in near or free
+        }
+        best = max(gains, key=lambda w: gains[w], default=None)
+        return None if best is None or gains[best] <= 0 else best
 
     # Asking.
 

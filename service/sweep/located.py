@@ -20,7 +20,15 @@ from groktime.service.spec import LADDER, RunSpec
 from groktime.service.suites import Suite
 from groktime.service.suites.schema import Analysis
 from groktime.service.sweep.cost import flops_per_epoch
-from groktime.service.sweep.locate import Choice, Grid, Point, Progress, Wanted, locate
+from groktime.service.sweep.locate import (
+    Choice,
+    Grid,
+    Point,
+    Progress,
+    Wanted,
+    locate,
+    sign_epochs,
+)
 from groktime.service.sweep.priors import (
     DEX,
     Finding,
@@ -210,6 +218,10 @@ class _Known:
     lost: frozenset[Run]
     seconds: float
 
+    @property
+    def trained(self) -> set[Run]:
+        return {(f.kind, f.width, f.seed) for f in self.findings}
+
 
 def _known(space: Space, by_key: Mapping[str, RecordedRun], analysis: Analysis) -> _Known:
     findings, flying, lost, seconds = [], set(), set(), 0.0
@@ -221,6 +233,8 @@ def _known(space: Space, by_key: Mapping[str, RecordedRun], analysis: Analysis) 
         if run.counts:
             findings.append(_finding(at, run, least))
             seconds += float(run.core_seconds or 0.0)
+            if run.state == "running":  # set aside before, and trained on
+                flying.add(at)
         elif run.state == "failed":
             lost.add(at)
         else:
@@ -231,7 +245,8 @@ def _known(space: Space, by_key: Mapping[str, RecordedRun], analysis: Analysis) 
 def _finding(at: Run, run: RecordedRun, least: MinimumDelay) -> Finding:
     kind, width, seed = at
     if kind == "speed":
-        return Finding(kind, width, seed, run.t_mem, run.last_epoch)
+        aside = run.set_aside_epoch is not None
+        return Finding(kind, width, seed, run.t_mem, run.last_epoch, set_aside=aside)
     delayed = None
     if run.e_train is not None:
         enough = float(least.after(np.array([float(run.e_train)]))[0])
@@ -266,7 +281,7 @@ def _estimate(point: Point | None) -> tuple[float, float] | None:
 
 
 def _cell(space: Space, known: _Known, progress: Progress, max_runs: int) -> LocatedCell:
-    spent = len(known.findings) + len(known.in_flight)
+    spent = len(known.findings) + sum(f not in known.trained for f in known.in_flight)
     out = bool(progress.choices) and spent >= max_runs
     points = [point for point in (progress.crossing, progress.onset) if point is not None]
     ended: Ended | None = None
@@ -289,3 +304,21 @@ def _cell(space: Space, known: _Known, progress: Progress, max_runs: int) -> Loc
         core_seconds=known.seconds,
         max_runs=max_runs,
     )
+
+
+def only_signs(
+    suite: Suite, spaces: Sequence[Space], runs: Sequence[RecordedRun]
+) -> list[RecordedRun]:
+    """Unfinished speed runs that may be set aside where they are: only their sign is wanted."""
+    by_key = {run.key: run for run in runs}
+    found = []
+    for space, cell in zip(spaces, located_cells(suite, spaces, runs), strict=True):
+        sides = cell.crossing.bracket or () if cell.crossing else ()
+        bracket = [width for width, params in space.grid.params.items() if float(params) in sides]
+        epochs = sign_epochs(_known(space, by_key, suite.analysis).findings, bracket)
+        for kind, width, seed in cell.in_flight:
+            run = by_key[space.specs[kind, width, seed].key]
+            reached = kind == "speed" and width in epochs and run.last_epoch > epochs[width]
+            if reached and run.t_mem is None and run.set_aside_epoch is None:
+                found.append(run)
+    return found

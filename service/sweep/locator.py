@@ -6,28 +6,40 @@ what other sweeps have trained counts as well.
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from sqlalchemy import Engine, text
+from sqlalchemy.exc import DBAPIError
 
 from groktime.db.claims import expire, fail_runs, reopen
-from groktime.db.retry import retrying
+from groktime.db.recorder import set_aside_runs
+from groktime.db.retry import first_line, retrying
+from groktime.service.errors import DatabaseError
+from groktime.service.spec import RunSpec
 from groktime.service.suites import Suite
+from groktime.service.sweep.locate import Choice
 from groktime.service.sweep.located import (
     LocatedCell,
     RecordedRun,
     located_cells,
+    only_signs,
     recorded_runs,
     spaces,
 )
 from groktime.service.sweep.selection import SweepOptions, register
 
+log = logging.getLogger(__name__)
+
 SYSTEMIC_CRASHES = 4  # so many in a row are no fault of single runs
 TRIES = 3  # of a run that comes back unfinished without having moved
 EXPIRE_SECONDS = 5.0  # between looks for leases that are over
 POLL_SECONDS = 0.5
+ASIDE_SECONDS = 2.0  # between looks for runs that can be set aside
 
 Say = Callable[[str], None]
 
@@ -78,28 +90,47 @@ class Locator:
     @property
     def wants(self) -> bool:
         """Whether a run is left to train now, chosen before or chosen next."""
-        return bool(self._unfinished(self.refresh(), ())) or any(c.choices for c in self.cells)
+        runs = self.refresh()
+        return bool(self._unfinished(runs, ())) or next(self._wanted(runs, ()), None) is not None
 
     def next(self, live: Collection[int]) -> list[list[int]] | None:
         """A run that was chosen before and nobody trains, else the best of the cell with least."""
         if self.is_systemic:
             return None
-        unfinished = self._unfinished(self.refresh(), live)
+        runs = self.refresh()
+        unfinished = self._unfinished(runs, live)
         if unfinished:
-            run = unfinished[0]
-            seen = self._attempts.setdefault(run.id, _Attempts())
-            seen.tries = 1 if run.last_epoch > seen.epoch else seen.tries + 1
-            seen.epoch = run.last_epoch
-            return [[run.id]]
-        wanting = [cell for cell in self.cells if cell.choices]
-        if not wanting:
+            return [[self._tried(unfinished[0])]]
+        found = next(self._wanted(runs, live), None)
+        if found is None:
             return None
-        cell = min(wanting, key=lambda one: one.runs + len(one.in_flight))
-        choice = cell.choices[0]
+        cell, choice, spec, known = found
         self.say(f"{cell.label}: {choice}; {cell}")
-        spec = self._spaces[cell.label].specs[choice.kind, choice.width, choice.seed]
+        if known is not None:
+            return [[self._tried(known)]]
         retrying(lambda: register(self.suite, self.engine, [spec]))
         return [[retrying(lambda: self._number(spec.key))]]
+
+    def _wanted(
+        self, runs: Sequence[RecordedRun], live: Collection[int]
+    ) -> Iterator[tuple[LocatedCell, Choice, RunSpec, RecordedRun | None]]:
+        """What cells want, the one with least first; with the run where it was set aside."""
+        aside = {run.key: run for run in runs if run.set_aside_epoch is not None}
+        for cell in sorted(self.cells, key=lambda one: one.runs + len(one.in_flight)):
+            for choice in cell.choices:
+                spec = self._spaces[cell.label].specs[choice.kind, choice.width, choice.seed]
+                known = aside.get(spec.key)
+                if known is None or not (
+                    known.id in (*live, *self._crashed) or self._is_stuck(known)
+                ):
+                    yield cell, choice, spec, known
+
+    def _tried(self, run: RecordedRun) -> int:
+        """Count that the run is tried, and how far it was: it must move."""
+        seen = self._attempts.setdefault(run.id, _Attempts())
+        seen.tries = 1 if run.last_epoch > seen.epoch else seen.tries + 1
+        seen.epoch = run.last_epoch
+        return run.id
 
     def _number(self, key: str) -> int:
         with self.engine.connect() as connection:
@@ -143,6 +174,37 @@ class Locator:
         failing, self._crashed = self._crashed, []
         if failing:
             retrying(lambda: fail_runs(self.engine, failing, "crashed: see its worker"))
+
+    def set_aside(self, owner: str) -> None:
+        """Censor this sweep's speed runs that are only a sign, and those that nobody trains."""
+        runs = [run for run in retrying(self._read) if run.key in self._keys]
+        chosen = {run.id: run for run in only_signs(self.suite, self.spaces, runs)}
+        if not chosen:
+            return
+        for run, epoch in retrying(
+            lambda: set_aside_runs(self.engine, list(chosen), owner)
+        ).items():
+            self.say(f"run {run} is set aside at epoch {epoch:,}: slower than T_gen for certain")
+
+    @contextmanager
+    def setting_aside(self, owner: str) -> Iterator[None]:
+        """Look again and again, while runs are trained, which of them have told all they can."""
+        ended = threading.Event()
+
+        def look() -> None:
+            while not ended.wait(ASIDE_SECONDS):
+                try:
+                    self.set_aside(owner)
+                except (DBAPIError, DatabaseError) as error:
+                    log.warning("no run is set aside: %s", first_line(error))
+
+        watcher = threading.Thread(target=look, name="set-aside", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            watcher.join()
 
     def failed(self) -> dict[int, str]:
         """Failed runs of the suite and why."""

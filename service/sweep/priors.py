@@ -36,6 +36,7 @@ class Finding:
     epoch: float | None  # None: not reached
     last_epoch: float
     delayed: bool | None = None  # grok runs: ΔE > 0; None where training never got there
+    set_aside: bool = False  # censored before its cap, and can be trained on
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ def run_located(
     before = sum(cell.runs for cell in locator.cells)
     try:
         while locator.wants or locator.others_have_ended():
-            if locator.wants:
+            with locator.setting_aside(f"{name}-"):
                 _tune(locator, name, settings, database_url, options, capacity, report)
     finally:
         retrying(lambda: revoke_leases(locator.engine, f"{name}-"))

@@ -162,14 +162,37 @@ def test_a_run_that_nobody_holds_can_be_set_aside(database: Database) -> None:
     held, never = claim_all(engine, [SPEC, speed_spec(seed=2)])
     train(engine, held, 25)
     release(engine, [held, never], "stopped")
-    assert set_aside_runs(engine, [held.run_id, never.run_id]) == [held.run_id]
+    assert set_aside_runs(engine, [held.run_id, never.run_id]) == {held.run_id: 25}
     assert row(engine, held.run_id) == ("set_aside", 25, 25, True)
     assert is_sound(engine)
     (again,) = claim(engine, [held.run_id], "other", -1)
     assert again.resume_epoch == 0
     expire(engine)
-    assert set_aside_runs(engine, [held.run_id]) == [held.run_id]
+    assert set_aside_runs(engine, [held.run_id]) == {held.run_id: 25}
     assert row(engine, held.run_id) == ("set_aside", 25, 25, True)
+
+
+def test_a_run_that_is_trained_is_set_aside_by_its_own_sweep_alone(database: Database) -> None:
+    engine = database.engine
+    (held,) = claim_all(engine, [SPEC])
+    owner = database.scalar("SELECT owner FROM runs")
+    with Recorder(engine, [held], lease_seconds=60) as recorder:
+        metrics = curve(SPEC, EPOCHS)
+        recorder.record(0, 1, metrics[:25])
+        recorder.flush()
+        assert set_aside_runs(engine, [held.run_id]) == {}
+        assert set_aside_runs(engine, [held.run_id], f"another-{owner}") == {}
+        assert set_aside_runs(engine, [held.run_id], owner) == {held.run_id: 25}
+        assert row(engine, held.run_id) == ("set_aside", 25, 25, True)
+        recorder.record(0, 26, metrics[25:30])
+        recorder.flush()
+        assert not recorder.owns(0), "what its worker still writes is fenced"
+    assert row(engine, held.run_id) == ("set_aside", 25, 25, True)
+    assert epochs(engine, held.run_id) == 25
+    assert database.scalar("SELECT state FROM attempts") == "set_aside"
+    assert database.scalar("SELECT owner IS NULL AND lease_until IS NULL FROM runs")
+    assert database.scalar("SELECT seconds > 0 FROM runs")
+    assert is_sound(engine)
 
 
 def test_a_run_that_cannot_be_finished_fails(database: Database, aside: int) -> None:

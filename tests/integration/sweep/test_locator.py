@@ -1,0 +1,283 @@
+"""A located suite against a real Postgres: chosen, set aside, killed and resumed, without Ray.
+
+A worker of this test claims what the locator wants and records made-up curves that reach their
+thresholds when a known law says so.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fixtures.curves import Ended, curve
+from fixtures.database import Database
+from numpy.typing import NDArray
+from sqlalchemy import text
+
+from groktime.db.claims import claim, expire, release
+from groktime.db.maintenance import check
+from groktime.db.recorder import Recorder, set_aside_runs
+from groktime.service.answers.crossing import crossing
+from groktime.service.answers.question import Question
+from groktime.service.answers.records import reading
+from groktime.service.spec import RunSpec
+from groktime.service.suites import Suite, load_suite
+from groktime.service.sweep.locator import SYSTEMIC_CRASHES, TRIES, Locator
+from groktime.service.sweep.priors import Run
+from groktime.service.sweep.selection import SweepOptions, register
+
+CROSSING, CAP = 50_000.0, 400
+SUITE = """\
+description: located
+positions: none
+primes: [{primes}]
+seeds: [42, 43, 44, 45]
+stop: {{max_epochs: {cap}}}
+design: {{widths: {{from: 16, to: 80, step: 4}}, precision: 0.05, max_runs: 40}}
+"""
+
+
+def law(spec: RunSpec) -> float:
+    """First passage of a run, epochs: T_mem falls steeply through T_gen at the crossing."""
+    if spec.kind == "grok":
+        return 20 * float(CROSSING / spec.params) ** 0.3
+    return 20 * float(CROSSING / spec.params) ** 4
+
+
+def made_up(spec: RunSpec, first_passage: float) -> NDArray[Any]:
+    """Nothing is right until the first passage, then everything; grok is delayed above 30,000."""
+    end = min(max(2, round(first_passage)), CAP)
+    rows = curve(spec, end)
+    for name in ("train_correct", "train_correct_eval", "val_correct"):
+        rows[name] = np.where(rows[name] < 0, rows[name], 0)
+    if first_passage > CAP:
+        return rows
+    early = max(1, end // 2) if spec.kind == "grok" and spec.params > 30_000 else end
+    rows["train_correct"][early - 1 :] = spec.data.n_train
+    rows["train_correct_eval"][early - 1 :] = spec.data.n_train
+    if spec.data.n_val:
+        rows["val_correct"][end - 1 :] = spec.data.n_val
+    return rows
+
+
+@dataclass
+class Worker:
+    """Trains what a locator wants, one run at a time, in this process."""
+
+    database: Database
+    locator: Locator
+    owner: str = "locate-test-0/1@here"
+
+    def train(self, run_id: int, until: int | None = None) -> bool:
+        """Whole, or up to an epoch without closing it."""
+        (held,) = claim(self.database.engine, [run_id], self.owner, 60)
+        rows = made_up(held.spec, law(held.spec))
+        with Recorder(self.database.engine, [held], lease_seconds=60) as recorder:
+            if until is not None and until < len(rows):
+                recorder.record(0, 1, rows[:until])
+                return False
+            recorder.record(0, 1, rows)
+            recorder.finish(0, Ended(len(rows)))
+        return True
+
+    def work(self, most: int = 200) -> int:
+        for count in range(most):
+            wanted = self.locator.next(())
+            if wanted is None:
+                return count
+            self.train(wanted[0][0])
+            self.locator.trained(wanted[0])
+        raise AssertionError(f"{most} runs are not enough")
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Callable[..., Suite]:
+    def make(primes: str = "59") -> Suite:
+        path = tmp_path / "located.yaml"
+        path.write_text(SUITE.format(primes=primes, cap=CAP))
+        return load_suite(path)
+
+    return make
+
+
+def worker(database: Database, suite: Suite) -> Worker:
+    return Worker(database, Locator(suite, database.engine, SweepOptions(), lambda _: None))
+
+
+def end_leases(database: Database) -> None:
+    """As if the workers had been silent for a minute."""
+    with database.engine.begin() as connection:
+        connection.execute(text("UPDATE runs SET lease_until = now() WHERE state = 'running'"))
+    expire(database.engine)
+
+
+def test_cells_are_placed_and_reported_by_the_analysis(
+    database: Database, suite: Callable[..., Suite]
+) -> None:
+    at_work = worker(database, suite("53, 59"))
+    trained = at_work.work()
+    assert database.scalar("SELECT count(*) FROM runs WHERE state = 'done'") == trained
+    assert database.scalar("SELECT design FROM suites") == "locate"
+    for cell in at_work.locator.cells:
+        assert cell.ended == "placed", cell
+        assert cell.choices == ()
+        assert cell.crossing is not None
+        with reading(database.engine) as connection:
+            answer = crossing(connection, Question(suite="located", prime=cell.prime))
+        assert answer.p_cross is not None
+        assert cell.crossing.params == pytest.approx(answer.p_cross.estimate, rel=0.02)
+        assert cell.crossing.params == pytest.approx(CROSSING, rel=0.1)
+    assert sum(cell.runs for cell in at_work.locator.cells) == trained
+    assert not at_work.locator.wants
+
+
+def test_killed_at_any_run_it_goes_on_and_ends(
+    database: Database, suite: Callable[..., Suite]
+) -> None:
+    rng = random.Random(1)
+    while True:
+        at_work = worker(database, suite())
+        wanted = at_work.locator.next(())
+        if wanted is None:
+            break
+        if rng.random() < 0.5:
+            at_work.train(wanted[0][0])
+            continue
+        # Killed in the middle: the lease is left to end by itself, or was given back.
+        at_work.train(wanted[0][0], until=rng.randrange(1, 10))
+        end_leases(database)
+    assert database.scalar("SELECT count(*) FROM runs WHERE state <> 'done'") == 0
+    assert [cell.ended for cell in at_work.locator.cells] == ["placed"]
+    with database.engine.connect() as connection:
+        assert check(connection).findings == []
+
+
+def chosen(database: Database, suite: Suite, *runs: Run) -> list[int]:
+    """Numbers of these runs, registered as if the locator had chosen them."""
+    specs: dict[Any, RunSpec] = {(s.kind, s.model.width, s.seed): s for s in suite.runs()}
+    register(suite, database.engine, [specs[run] for run in runs])
+    number = "SELECT id FROM runs WHERE key = :key"
+    return [database.scalar(number, key=specs[run].key) for run in runs]
+
+
+def state(database: Database, run_id: int) -> tuple[str, int]:
+    wanted = "SELECT state || ' ' || last_epoch FROM runs WHERE id = :run"
+    word, epoch = database.scalar(wanted, run=run_id).split()
+    return word, int(epoch)
+
+
+def test_a_speed_run_that_is_only_a_sign_is_set_aside(
+    database: Database, suite: Callable[..., Suite]
+) -> None:
+    at_work = worker(database, suite())
+    slow, grok, beside, paired = chosen(
+        database,
+        suite(),
+        ("speed", 28, 42),
+        ("grok", 28, 42),
+        ("speed", 36, 42),
+        ("grok", 36, 42),
+    )
+    at_work.train(slow, until=100)
+    for run_id in (grok, beside, paired):
+        at_work.locator.set_aside("locate-test")
+        assert state(database, slow) == ("running", 100), "not all that it needs is decided"
+        at_work.train(run_id)
+    at_work.locator.set_aside("another-sweep")
+    assert state(database, slow) == ("running", 100), "its sweep is not this one"
+    at_work.locator.set_aside("locate-test")
+    assert state(database, slow) == ("set_aside", 100)
+    (cell,) = (at_work.locator.refresh(), at_work.locator.cells)[1]
+    assert (cell.runs, cell.in_flight) == (4, ())
+    at_work.work()
+    assert state(database, slow) == ("set_aside", 100), "nobody wants it whole"
+    assert cell.prime == 59
+    assert [cell.ended for cell in at_work.locator.cells] == ["placed"]
+    with database.engine.connect() as connection:
+        assert check(connection).findings == []
+
+
+def test_a_run_beside_the_crossing_is_never_set_aside(
+    database: Database, suite: Callable[..., Suite]
+) -> None:
+    at_work = worker(database, suite())
+    slow, *others = chosen(
+        database, suite(), ("speed", 28, 42), ("grok", 28, 42), ("speed", 44, 42), ("grok", 44, 42)
+    )
+    for run_id in others:
+        at_work.train(run_id)
+    at_work.train(slow, until=180)
+    at_work.locator.set_aside("locate-test")
+    assert state(database, slow) == ("running", 180)
+
+
+def test_a_run_set_aside_is_trained_whole_once_the_crossing_is_beside_it(
+    database: Database, suite: Callable[..., Suite]
+) -> None:
+    at_work = worker(database, suite())
+    slow, *others = chosen(
+        database, suite(), ("speed", 36, 42), ("grok", 36, 42), ("speed", 40, 42), ("grok", 40, 42)
+    )
+    at_work.train(slow, until=15)
+    assert set_aside_runs(database.engine, [slow], "locate-test") == {slow: 15}
+    for run_id in others:
+        at_work.train(run_id)
+    at_work.work()
+    assert state(database, slow)[0] == "done"
+
+
+def test_what_crashes_by_itself_fails_and_another_seed_takes_its_place(
+    database: Database, suite: Callable[..., Suite]
+) -> None:
+    at_work = worker(database, suite())
+    wanted = at_work.locator.next(())
+    assert wanted is not None
+    at_work.locator.crashed(wanted[0])
+    trained = at_work.work()
+    assert state(database, wanted[0][0])[0] == "failed"
+    assert database.scalar("SELECT count(*) FROM runs WHERE state = 'done'") == trained
+    assert [cell.ended for cell in at_work.locator.cells] == ["placed"]
+
+
+def test_crashes_of_all_runs_end_the_sweep_and_fail_none(
+    database: Database, suite: Callable[..., Suite]
+) -> None:
+    at_work = worker(database, suite())
+    for _ in range(SYSTEMIC_CRASHES):
+        wanted = at_work.locator.next(())
+        assert wanted is not None
+        at_work.locator.crashed(wanted[0])
+    assert at_work.locator.is_systemic
+    assert at_work.locator.next(()) is None
+    assert database.scalar("SELECT count(*) FROM runs WHERE state = 'failed'") == 0
+
+
+def test_a_run_that_comes_back_without_having_moved_is_given_up(
+    database: Database, suite: Callable[..., Suite]
+) -> None:
+    at_work = worker(database, suite())
+    (first,) = chosen(database, suite(), ("speed", 36, 42))
+    for _ in range(TRIES):
+        assert at_work.locator.next(()) == [[first]]
+    assert at_work.locator.next(()) != [[first]]
+    assert at_work.locator.stuck() == [first]
+    at_work.train(first, until=5)
+    end_leases(database)
+    assert at_work.locator.next(()) == [[first]], "it moved: it is tried again"
+
+
+def test_another_sweep_that_goes_on_is_left_its_runs(
+    database: Database, suite: Callable[..., Suite]
+) -> None:
+    at_work = worker(database, suite())
+    (theirs,) = chosen(database, suite(), ("speed", 36, 42))
+    (held,) = claim(database.engine, [theirs], "another-sweep", 60)
+    assert [run.id for run in at_work.locator.held_by_others()] == [theirs]
+    assert at_work.locator.next(()) != [[theirs]]
+    release(database.engine, [held], "stopped")
+    assert at_work.locator.held_by_others() == []
