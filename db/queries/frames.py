@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 from sqlalchemy import Connection, text
 
@@ -22,7 +23,7 @@ from groktime.db.curve import COLUMNS
 from groktime.db.queries.runs import Filters, column_kind, where
 from groktime.db.schema import SPEC_COLUMNS
 from groktime.service.errors import InputError
-from groktime.service.spec import COUNTS, LADDER, Kind, ladder_index
+from groktime.service.spec import COUNTS, KINDS, LADDER, Kind, ladder_index
 
 ARROW_TYPES = {
     "int": pa.int64(),
@@ -37,23 +38,33 @@ def read_frame(
     connection: Connection, query: str, parameters: Mapping[str, Any], types: Mapping[str, str]
 ) -> pd.DataFrame:
     """Run the query (with %(name)s parameters); `types` names its columns, in order."""
+    frame = _as_pandas(read_table(connection, query, parameters, types))
+    for name, kind in types.items():
+        if kind == "time":
+            frame[name] = pd.to_datetime(frame[name], utc=True, format="ISO8601")
+    return frame
+
+
+def read_table(
+    connection: Connection, query: str, parameters: Mapping[str, Any], types: Mapping[str, str]
+) -> pa.Table:
+    """The same as a table of Arrow; times are still text."""
+    columns = {
+        name: pa.string() if kind == "time" else ARROW_TYPES[kind] for name, kind in types.items()
+    }
     driver: Any = connection.connection.driver_connection
     buffer = io.BytesIO()
     with driver.cursor() as cursor:
         bound = cursor.mogrify(query, dict(parameters)).decode()
         cursor.copy_expert(f"COPY ({bound}) TO STDOUT WITH (FORMAT csv)", buffer)
     if not buffer.tell():
-        empty = pa.table({name: pa.array([], ARROW_TYPES[kind]) for name, kind in types.items()})
-        return _as_pandas(empty)
+        return pa.table({name: pa.array([], kind) for name, kind in columns.items()})
     buffer.seek(0)
-    table = pyarrow.csv.read_csv(
+    return pyarrow.csv.read_csv(
         buffer,
         read_options=pyarrow.csv.ReadOptions(column_names=list(types), use_threads=False),
         convert_options=pyarrow.csv.ConvertOptions(
-            column_types={
-                name: pa.string() if kind == "time" else ARROW_TYPES[kind]
-                for name, kind in types.items()
-            },
+            column_types=columns,
             true_values=["t"],
             false_values=["f"],
             null_values=[""],
@@ -61,11 +72,6 @@ def read_frame(
             quoted_strings_can_be_null=False,
         ),
     )
-    frame = _as_pandas(table)
-    for name, kind in types.items():
-        if kind == "time":
-            frame[name] = pd.to_datetime(frame[name], utc=True, format="ISO8601")
-    return frame
 
 
 def _as_pandas(table: pa.Table) -> pd.DataFrame:
@@ -97,9 +103,9 @@ FRAME = """
 SELECT r.id, sr.inherited, {state}, r.reason, coalesce(r.set_aside_epoch, r.last_epoch), r.bits,
     r.engine, r.device, {columns} {passages}
 FROM suite_runs sr JOIN runs r ON r.id = sr.run_id JOIN suites s ON s.id = sr.suite_id {lookups}
-WHERE sr.suite_id = %(suite)s AND r.kind = %(kind)s {conditions}
-ORDER BY r.prime, r.width, r.seed, r.id
+WHERE sr.suite_id = %(suite)s AND (r.kind = ANY(%(kinds)s) {conditions} {whole})
 """
+ORDER = ("prime", "width", "seed", "run_id")  # within each kind, in the order they are named
 
 # Where runs are located one set aside is a result, censored there, also while it is trained on;
 # a grid wants it whole.
@@ -116,33 +122,39 @@ LEFT JOIN LATERAL (
             / %({name}_denominator)s
         AND c.{loss} > '-Infinity' AND c.{loss} < 'Infinity'
     ORDER BY c.epoch LIMIT 1
-) {name}_lookup ON r.closed_at IS NOT NULL OR r.set_aside_epoch IS NOT NULL
+) {name}_lookup ON {of_kind} AND (r.closed_at IS NOT NULL OR r.set_aside_epoch IS NOT NULL)
 """
 
 
 @dataclass(frozen=True)
 class Passage:
-    """A first passage asked for: of which clock, at which accuracy."""
+    """A first passage asked for: of which clock, at which accuracy, of runs of which kind."""
 
     clock: Clock
     threshold: float
+    kind: Kind | None = None  # None: of all
 
 
 def runs_frame(
     connection: Connection,
     suite_id: int,
-    kind: Kind,
+    kinds: Kind | Sequence[Kind],
     passages: Mapping[str, Passage] | None = None,
     filters: Filters | None = None,
+    *,
+    whole: Sequence[Kind] = (),
 ) -> pd.DataFrame:
-    """The suite's runs of a kind, inherited ones included, in all states.
+    """The suite's runs of these kinds, inherited ones included, in all states.
 
-    Columns: SUMMARY_TYPES, the flattened spec, and one float column for each passage asked for,
-    NaN where the run never reached it (then it is censored at last_epoch) or is still open.
+    `whole` names kinds of which all runs are read, too, whatever the filters. Columns:
+    SUMMARY_TYPES, the flattened spec, and one float column for each passage asked for, NaN where
+    the run never reached it (then it is censored at last_epoch), is still open or of a kind that
+    was not asked. One statement reads all of them.
     """
+    asked: list[Kind] = [kinds] if isinstance(kinds, str) else list(kinds)
     types = SUMMARY_TYPES | {name: column_kind(name) for name in SPEC_COLUMNS}
     conditions, parameters = where(filters)
-    parameters |= {"suite": suite_id, "kind": kind}
+    parameters |= {"suite": suite_id, "kinds": asked, "whole": list(whole)}
     selected, lookups = [], []
     for name, passage in (passages or {}).items():
         expression, lookup, bound = _passage(name, passage)
@@ -158,25 +170,42 @@ def runs_frame(
         passages=" ".join(selected),
         lookups=" ".join(lookups),
         conditions=conditions,
+        whole="OR r.kind = ANY(%(whole)s)" if whole else "",
     )
-    return read_frame(connection, query, parameters, types)
+    # Sorted here: the server would sort whole rows of text, which takes as long as reading them.
+    table = read_table(connection, query, parameters, types)
+    rank = pc.index_in(table["kind"], pa.array([*asked, *whole]))
+    order = [("rank", "ascending"), *((name, "ascending") for name in ORDER)]
+    keys = table.select(ORDER).append_column("rank", rank)
+    return _as_pandas(table.take(pc.sort_indices(keys, sort_keys=order)))
 
 
 def _passage(name: str, passage: Passage) -> tuple[str, str, dict[str, Any]]:
     """Expression, join and parameters that give the passage the name."""
     if not name.isidentifier():
         raise InputError(f"passage: {name!r} is not a name for a column")
+    if passage.kind not in (None, *KINDS):
+        raise InputError(f"passage: {passage.kind!r} is not one of {', '.join(KINDS)}")
     if not 0 < passage.threshold <= 1:
         raise InputError(f"threshold: {passage.threshold} is not in (0, 1]")
     array, count, size, loss = CLOCK_COLUMNS[passage.clock]
     index = ladder_index(passage.threshold)
+    of_kind = "true" if passage.kind is None else f"r.kind = '{passage.kind}'"
     if index is not None:
-        return f"r.{array}[{index}]", "", {}
+        return f"CASE WHEN {of_kind} THEN r.{array}[{index}] END", "", {}
     exact = Fraction(repr(float(passage.threshold)))
     below = sum(k <= exact * 1000 for k in LADDER)  # position of the threshold just below
     lower = f"r.{array}[{below}]" if below else "1"
     upper = f"coalesce(r.{array}[{below + 1}], r.set_aside_epoch, r.last_epoch)"
-    lookup = LOOKUP.format(name=name, lower=lower, upper=upper, count=count, size=size, loss=loss)
+    lookup = LOOKUP.format(
+        name=name,
+        lower=lower,
+        upper=upper,
+        count=count,
+        size=size,
+        loss=loss,
+        of_kind=of_kind,
+    )
     bound = {f"{name}_numerator": exact.numerator, f"{name}_denominator": exact.denominator}
     return f"{name}_lookup.epoch", lookup, bound
 

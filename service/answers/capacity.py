@@ -35,7 +35,14 @@ from groktime.service.answers.question import (
     Setting,
     SettingValue,
 )
-from groktime.service.answers.records import SuiteRecord, put, read_capacity, read_runs, read_suite
+from groktime.service.answers.records import (
+    SuiteRecord,
+    prime_runs,
+    put,
+    read_capacity,
+    read_runs,
+    read_suite,
+)
 from groktime.service.spec import MODEL_COLUMNS
 
 # The network and optimiser whose capacity is meant. Dropout and batch size are left open:
@@ -69,20 +76,26 @@ WHERE sr.run_id = :run_id AND NOT sr.inherited ORDER BY s.id LIMIT 1
 
 def cell_bits(connection: Connection, asked: CellContext) -> BitsPerParameter:
     """C_model for the cell asked about."""
-    convention = asked.convention
+    convention, cell = asked.convention, asked.cell
+    capacity = prime_runs(connection, asked.suite, convention, cell.prime).capacity
     return bits_per_parameter(
-        connection, asked.suite, asked.cell.values, convention.method, convention.level
+        connection, asked.suite, capacity, cell.values, convention.method, convention.level
     )
 
 
 def bits_per_parameter(
-    connection: Connection, suite: SuiteRecord, values: Setting, method: Method, level: float
+    connection: Connection,
+    suite: SuiteRecord,
+    capacity: pd.DataFrame,
+    values: Setting,
+    method: Method,
+    level: float,
 ) -> BitsPerParameter:
-    """C_model for a cell's setting, with where it comes from."""
-    capacity = read_capacity(connection, suite)
-    own = fitted_capacity(capacity, values, method, level)
+    """C_model for a cell's setting from the suite's capacity runs, with where it comes from."""
+    chosen = capacity_runs(capacity, values)
+    own = fitted_capacity(chosen, method, level)
     if own is not None and own.c_model is not None:
-        donor = _donor(connection, measured_runs(capacity_runs(capacity, values)))
+        donor = _donor(connection, measured_runs(chosen))
         if donor is not None:
             return choose_c_model(None, own, donor)
         return choose_c_model(own, None, suite.name)
@@ -93,7 +106,7 @@ def bits_per_parameter(
     matched = None
     if other is not None:
         runs = read_capacity(connection, read_suite(connection, other))
-        matched = fitted_capacity(runs, values, method, level)
+        matched = fitted_capacity(capacity_runs(runs, values), method, level)
     return choose_c_model(None, matched, other or "")
 
 
@@ -111,8 +124,10 @@ def capacity_runs(runs: pd.DataFrame, values: Setting) -> pd.DataFrame:
     Where a suite sweeps dropout or the batch size in its capacity runs too, those equal to the
     cell's are taken; else the runs without dropout.
     """
+    keep = np.ones(len(runs), dtype=np.bool_)
     for name in MATCHED:
-        runs = runs[runs[name] == values[name]]
+        keep &= (runs[name] == values[name]).to_numpy(dtype=np.bool_)
+    runs = runs[keep]
     for name, usual in PREFERRED.items():
         for wanted in (values[name], usual):
             if wanted is not None and (runs[name] == wanted).any():
@@ -121,11 +136,9 @@ def capacity_runs(runs: pd.DataFrame, values: Setting) -> pd.DataFrame:
     return runs
 
 
-def fitted_capacity(
-    runs: pd.DataFrame, values: Setting, method: Method, level: float
-) -> Capacity | None:
-    """The capacity fit of the cell's setting; None when no such run is finished."""
-    inputs = capacity_inputs(capacity_runs(runs, values))
+def fitted_capacity(runs: pd.DataFrame, method: Method, level: float) -> Capacity | None:
+    """The capacity fit of runs of one setting; None when none of them is finished."""
+    inputs = capacity_inputs(runs)
     if inputs is None:
         return None
     columns = (inputs.width, inputs.params, inputs.n, inputs.bits)
@@ -238,9 +251,9 @@ def capacity(connection: Connection, question: Question) -> CapacityAnswer:
     runs = read_capacity(connection, suite)
     values, choice = _one_setting(suite, runs, question)
     method, level = convention.method, convention.level
-    fitted = fitted_capacity(runs, values, method, level)
     chosen = capacity_runs(runs, values)
-    c_model = bits_per_parameter(connection, suite, values, method, level)
+    fitted = fitted_capacity(chosen, method, level)
+    c_model = bits_per_parameter(connection, suite, runs, values, method, level)
     inputs = capacity_inputs(chosen)
     measured = measured_runs(chosen)
     structured = read_runs(connection, suite)

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Row, text
 
 from groktime.service.analysis.crossing import crossing
 from groktime.service.analysis.onset import onset
@@ -51,6 +51,7 @@ CENTRAL: Mapping[str, SettingValue] = {
 }
 
 PAPER_PRIME = 113  # of its first figure
+BY_DEFAULT = "the default suite (GROKTIME_DEFAULT_SUITE)"
 MOST_KEPT = 4096
 
 # A damaged suite answers nothing.
@@ -61,14 +62,20 @@ WHERE jsonb_typeof(spec) = 'object'
 ORDER BY id
 """
 
-# How many runs of each kind have closed at every prime of every suite, and when the last did.
+# How many runs of each kind have closed at every prime of the suites, and when the last did.
 CLOSED = """
 SELECT sr.suite_id, r.prime, r.kind,
        count(*) FILTER (WHERE r.state IN ('done', 'failed', 'set_aside')) AS closed,
        count(*) FILTER (WHERE r.state = 'done') AS done,
        max(r.closed_at) AS latest
 FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
+WHERE sr.suite_id = ANY(:suites)
 GROUP BY sr.suite_id, r.prime, r.kind ORDER BY sr.suite_id, r.prime, r.kind
+"""
+
+OTHERS = """
+SELECT EXISTS (SELECT FROM runs r JOIN suite_runs sr ON sr.run_id = r.id
+    WHERE r.kind IN ('speed', 'grok') AND r.prime = :prime AND sr.suite_id <> :suite)
 """
 
 
@@ -176,6 +183,12 @@ def default_suite(connection: Connection, configured: str) -> str | None:
 
 
 def _with_suite(connection: Connection, question: Question, about: About) -> Question:
+    if (
+        about != "capacity"
+        and question.prime is not None
+        and _default_answers(connection, question)
+    ):
+        return _named(question, question.default_suite, BY_DEFAULT)
     there = _catalogue(connection)
     if not there:
         raise Unknown("suite", None, [], "the database has no suite yet; train one first")
@@ -188,7 +201,38 @@ def _with_suite(connection: Connection, question: Question, about: About) -> Que
         having = measured or [one for one in there if one.capacity] or having
         prime = prime if measured else None
     name, why = _best(connection, having, prime, question, about)
-    return replace(question, suite=name, choice=replace(question.choice, suite=why))
+    return _named(question, name, why)
+
+
+def _named(question: Question, suite: str, why: str) -> Question:
+    return replace(question, suite=suite, choice=replace(question.choice, suite=why))
+
+
+def _default_answers(connection: Connection, question: Question) -> bool:
+    """Whether the default suite is one of several with the prime and can answer there.
+
+    It reads no more than the answer itself will: most questions are settled by this.
+    """
+    assert question.prime is not None
+    suites = connection.execute(text(SUITES)).all()
+    one = next((row for row in suites if row.name == question.default_suite), None)
+    if one is None:
+        return False
+    where = ("default", str(connection.engine.url), one.id, question.prime, _key(question.filters))
+    stamp = tuple((row.id, row.hash, row.revision) for row in suites)
+    kept = _kept.get(where, stamp)
+    if not isinstance(kept, bool):
+        suite = read_suite(connection, one.name)
+        found = _analysed(connection, suite, [question.prime], question.filters)
+        kept = any(standing.answers for standing in found.values()) and bool(
+            connection.scalar(text(OTHERS), {"prime": question.prime, "suite": one.id})
+        )
+        _kept.put(where, stamp, kept)
+    return kept
+
+
+def _key(filters: Mapping[str, SettingValue]) -> Hashable:
+    return tuple(sorted((name, repr(value)) for name, value in filters.items()))
 
 
 def _best(
@@ -203,13 +247,16 @@ def _best(
     if len(having) == 1:
         return having[0].name, f"the only suite{at}"
     filters = question.filters if about != "capacity" else {}
+    for one in having:  # what the others can say need not be known where the default answers
+        if one.name == question.default_suite:
+            standings = _standings(connection, one, prime, filters)
+            if any(standing.answers for standing in standings):
+                return one.name, BY_DEFAULT
     found = [(one, _standings(connection, one, prime, filters)) for one in having]
     matching = [(one, standings) for one, standings in found if standings]
     found = matching or found
-    for one, standings in found:
-        able = about == "capacity" or any(standing.answers for standing in standings)
-        if one.name == question.default_suite and able:
-            return one.name, "the default suite (GROKTIME_DEFAULT_SUITE)"
+    if about == "capacity" and any(one.name == question.default_suite for one, _ in found):
+        return question.default_suite, BY_DEFAULT
     one, standings = max(found, key=lambda pair: _order(*pair))
     both = sum(standing.rank == 2 for standing in standings)
     finished = sum(standing.finished for standing in standings)
@@ -257,38 +304,42 @@ def _with_prime(connection: Connection, question: Question) -> Question:
 
 
 def _catalogue(connection: Connection) -> tuple[_Counts, ...]:
-    """All suites with what has closed at their primes, read again when one has changed."""
+    """All suites with what has closed at their primes; those that changed are read again."""
     suites = connection.execute(text(SUITES)).all()
-    stamp = tuple((row.id, row.hash, row.revision) for row in suites)
-    where = ("catalogue", str(connection.engine.url))
-    kept = _kept.get(where, stamp)
-    if isinstance(kept, tuple):
-        return kept
-    primes: dict[int, dict[int, list[Hashable]]] = {row.id: {} for row in suites}
-    closed_runs: dict[int, dict[int, int]] = {row.id: {} for row in suites}
-    capacity = dict.fromkeys(primes, 0)
-    for row in connection.execute(text(CLOSED)):
-        if row.suite_id not in primes:
-            continue
+    place = str(connection.engine.url)
+    found: dict[int, _Counts] = {}
+    for row in suites:
+        kept = _kept.get(("counts", place, row.id), (row.hash, row.revision))
+        if isinstance(kept, _Counts):
+            found[row.id] = kept
+    changed = [row for row in suites if row.id not in found]
+    if changed:
+        counted = connection.execute(text(CLOSED), {"suites": [row.id for row in changed]}).all()
+        for row in changed:
+            one = _counts(row, [count for count in counted if count.suite_id == row.id])
+            _kept.put(("counts", place, row.id), (row.hash, row.revision), one)
+            found[row.id] = one
+    return tuple(found[row.id] for row in suites)
+
+
+def _counts(suite: Row[Any], counted: Iterable[Row[Any]]) -> _Counts:
+    primes: dict[int, tuple[Hashable, ...]] = {}
+    closed_runs: dict[int, int] = {}
+    capacity = 0
+    for row in counted:
         if row.kind == "capacity":
-            capacity[row.suite_id] += row.done
+            capacity += row.done
         else:
-            primes[row.suite_id].setdefault(row.prime, []).extend((row.closed, row.latest))
-            counts = closed_runs[row.suite_id]
-            counts[row.prime] = counts.get(row.prime, 0) + row.closed
-    found = tuple(
-        _Counts(
-            id=row.id,
-            name=row.name,
-            hash=row.hash,
-            primes={prime: tuple(stamps) for prime, stamps in primes[row.id].items()},
-            closed=closed_runs[row.id],
-            capacity=capacity[row.id],
-        )
-        for row in suites
+            primes[row.prime] = (*primes.get(row.prime, ()), row.closed, row.latest)
+            closed_runs[row.prime] = closed_runs.get(row.prime, 0) + row.closed
+    return _Counts(
+        id=suite.id,
+        name=suite.name,
+        hash=suite.hash,
+        primes=primes,
+        closed=closed_runs,
+        capacity=capacity,
     )
-    _kept.put(where, stamp, found)
-    return found
 
 
 def _standings(
@@ -296,8 +347,7 @@ def _standings(
 ) -> list[Standing]:
     """Where the suite stands at its primes, or at the one asked; none where the filters fail."""
     wanted = list(one.primes) if prime is None else [prime]
-    asked = tuple(sorted((name, repr(value)) for name, value in filters.items()))
-    where = (str(connection.engine.url), one.id, asked)
+    where = (str(connection.engine.url), one.id, _key(filters))
     found: dict[int, Standing | None] = {}
     stale: list[int] = []
     for p in wanted:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
-import pandas as pd
 from pydantic import Field
 from sqlalchemy import Connection
 
@@ -75,7 +74,6 @@ class Answer:
 
 def provenance(suite: SuiteRecord, cell: Cell, convention: Convention) -> Provenance:
     """How an answer about the cell came about."""
-    both = pd.concat([cell.speed, cell.grok])
     return Provenance(
         analysis_version=ANALYSIS_VERSION,
         suite_hash=suite.hash,
@@ -87,10 +85,16 @@ def provenance(suite: SuiteRecord, cell: Cell, convention: Convention) -> Proven
         inherited=ByKind(
             speed=int(cell.speed["inherited"].sum()), grok=int(cell.grok["inherited"].sum())
         ),
-        engines=tuple(sorted({str(e) for e in both["engine"].dropna()})),
-        devices=tuple(sorted({str(d) for d in both["device"].dropna()})),
+        engines=_values(cell, "engine"),
+        devices=_values(cell, "device"),
         min_delay=convention.min_delay,
     )
+
+
+def _values(cell: Cell, name: str) -> tuple[str, ...]:
+    """What a column of text has in any run of the cell."""
+    both = (cell.speed[name].dropna().unique(), cell.grok[name].dropna().unique())
+    return tuple(sorted({str(value) for values in both for value in values}))
 
 
 @dataclass(frozen=True, eq=False)

@@ -45,7 +45,7 @@ from groktime.service.answers.question import (
     Thresholds,
     Unknown,
 )
-from groktime.service.answers.records import asked_runs, put, read_suite
+from groktime.service.answers.records import asked_runs, put, read_capacity, read_suite
 from groktime.service.spec import ModularData
 
 TRAINED_PRIMES = """
@@ -112,7 +112,12 @@ def forecast(
         if prime not in there:
             raise Unknown("fit", prime, sorted(there), f"{prime} is not in {suite.name}")
     c_model = bits_per_parameter(
-        connection, suite, found[0].values, convention.method, convention.level
+        connection,
+        suite,
+        read_capacity(connection, suite),
+        found[0].values,
+        convention.method,
+        convention.level,
     )
     evidence = [
         _evidence(CellContext(suite, CellResults(there[prime], convention)), c_model)

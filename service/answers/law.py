@@ -33,7 +33,7 @@ from groktime.service.answers.question import (
     Thresholds,
     Units,
 )
-from groktime.service.answers.records import asked_runs, put
+from groktime.service.answers.records import asked_runs, put, read_capacity
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,12 @@ def law(
         list(cells(runs, question.filters, convention.labels)), one_per_prime=True
     )
     c_model = bits_per_parameter(
-        connection, suite, found[0].values, convention.method, convention.level
+        connection,
+        suite,
+        read_capacity(connection, suite),
+        found[0].values,
+        convention.method,
+        convention.level,
     )
     centre = kaplan_meier_curve if convention.method == "robust" else mean_over_reached
     in_steps = convention.units == "steps"

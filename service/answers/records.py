@@ -30,6 +30,8 @@ from groktime.service.errors import SuiteError
 if TYPE_CHECKING:
     import pandas as pd
 
+    from groktime.db.queries.frames import Passage
+
 SUITES = """
 SELECT s.id, s.name, s.spec, s.hash, s.revision, s.frozen_at IS NOT NULL AS frozen, s.recorded,
        EXISTS (SELECT FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
@@ -126,25 +128,23 @@ def read_runs(
 ) -> pd.DataFrame:
     """The suite's speed and grok runs (inherited ones too), one row each: its spec's columns,
     state, last epoch, and first passages t_mem, t_gen, e_train, e_val in epochs (NaN: none)."""
-    import pandas as pd
+    from groktime.db.queries.frames import runs_frame
 
-    from groktime.db.queries.frames import Passage, runs_frame
-
-    asked = thresholds or Thresholds()
+    passages = _passages(clock, thresholds or Thresholds())
     filters = {} if prime is None else {"prime": prime}
-    speed = {"t_mem": Passage(clock, asked.t_mem)}
-    grok = {
-        "e_train": Passage(clock, asked.e_train),
-        "e_val": Passage("val", asked.e_val),
-        "t_gen": Passage("val", asked.t_gen),
+    return runs_frame(connection, suite.id, ("speed", "grok"), passages, filters)
+
+
+def _passages(clock: Clock, asked: Thresholds) -> dict[str, Passage]:
+    """The first passages that answers about cells are made of."""
+    from groktime.db.queries.frames import Passage
+
+    return {
+        "t_mem": Passage(clock, asked.t_mem, "speed"),
+        "e_train": Passage(clock, asked.e_train, "grok"),
+        "e_val": Passage("val", asked.e_val, "grok"),
+        "t_gen": Passage("val", asked.t_gen, "grok"),
     }
-    return pd.concat(
-        [
-            runs_frame(connection, suite.id, "speed", speed, filters),
-            runs_frame(connection, suite.id, "grok", grok, filters),
-        ],
-        ignore_index=True,
-    )
 
 
 def read_capacity(connection: Connection, suite: SuiteRecord) -> pd.DataFrame:
@@ -159,35 +159,6 @@ def put(connection: Connection, question: Question) -> tuple[SuiteRecord, Conven
     assert question.suite is not None, "choose() names the suite"
     suite = read_suite(connection, question.suite)
     return suite, convention(suite.analysis, question)
-
-
-def asked_runs(
-    connection: Connection, suite: SuiteRecord, convention: Convention, prime: int | None
-) -> pd.DataFrame:
-    """The suite's runs up to the widest model asked for, of all primes or of one.
-
-    Where none is left, the refusal names what left it out.
-    """
-    runs = read_runs(
-        connection,
-        suite,
-        clock=convention.clock,
-        thresholds=convention.thresholds,
-        prime=prime,
-    )
-    if not len(runs):
-        if prime is None:
-            raise NotEnough("suite", suite.name, "a suite with runs", f"{suite.name} has no runs")
-        there = primes_of(connection, suite.id)
-        raise Unknown("prime", prime, there, f"{prime} is not in {suite.name}")
-    widest = convention.max_width
-    if widest is None:
-        return runs
-    least = int(runs["width"].min())
-    if widest < least:
-        why = f"{widest} leaves no width; the smallest is {least}"
-        raise QuestionError("max_width", widest, f"{least} or more", why)
-    return runs[runs["width"] <= widest]
 
 
 class Kept:
@@ -212,3 +183,64 @@ class Kept:
             self._values.move_to_end(key)
             if len(self._values) > self._most:
                 self._values.popitem(last=False)
+
+
+@dataclass(frozen=True, eq=False)
+class PrimeRuns:
+    """What one prime of a suite is answered from: its runs, and the suite's capacity runs."""
+
+    runs: pd.DataFrame
+    capacity: pd.DataFrame
+
+
+MOST_PRIMES = 16  # kept, some megabytes each
+_prime_runs = Kept(MOST_PRIMES)
+
+
+def prime_runs(
+    connection: Connection, suite: SuiteRecord, convention: Convention, prime: int
+) -> PrimeRuns:
+    """All that answers about one prime need, read by one statement and kept for this revision."""
+    from groktime.db.queries.frames import runs_frame
+
+    clock, thresholds = convention.clock, convention.thresholds
+    where = (str(connection.engine.url), suite.id, prime, clock, thresholds)
+    stamp = (suite.hash, suite.revision)
+    kept = _prime_runs.get(where, stamp)
+    if isinstance(kept, PrimeRuns):
+        return kept
+    passages = _passages(clock, thresholds)
+    frame = runs_frame(
+        connection, suite.id, ("speed", "grok"), passages, {"prime": prime}, whole=("capacity",)
+    )
+    count = int((frame["kind"] != "capacity").sum())  # these come first
+    found = PrimeRuns(frame.iloc[:count], frame.iloc[count:])
+    _prime_runs.put(where, stamp, found)
+    return found
+
+
+def asked_runs(
+    connection: Connection, suite: SuiteRecord, convention: Convention, prime: int | None
+) -> pd.DataFrame:
+    """The suite's runs up to the widest model asked for, of all primes or of one.
+
+    Where none is left, the refusal names what left it out.
+    """
+    if prime is None:
+        clock, thresholds = convention.clock, convention.thresholds
+        runs = read_runs(connection, suite, clock=clock, thresholds=thresholds)
+    else:
+        runs = prime_runs(connection, suite, convention, prime).runs
+    if not len(runs):
+        if prime is None:
+            raise NotEnough("suite", suite.name, "a suite with runs", f"{suite.name} has no runs")
+        there = primes_of(connection, suite.id)
+        raise Unknown("prime", prime, there, f"{prime} is not in {suite.name}")
+    widest = convention.max_width
+    if widest is None:
+        return runs
+    least = int(runs["width"].min())
+    if widest < least:
+        why = f"{widest} leaves no width; the smallest is {least}"
+        raise QuestionError("max_width", widest, f"{least} or more", why)
+    return runs[runs["width"] <= widest]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fixtures.database import Database
@@ -11,9 +12,11 @@ from fixtures.seeded import PRIMES, TINY, p_cross, record, register
 from sqlalchemy import Connection, text
 
 from groktime.db.claims import claim
+from groktime.db.queries.frames import read_table
 from groktime.db.suites import open_runs
 from groktime.service.answers.context import cell_context
 from groktime.service.answers.crossing import crossing, speeds
+from groktime.service.answers.delay import delay, regimes
 from groktime.service.answers.question import Question, QuestionError, Unknown
 from groktime.service.answers.records import reading
 from groktime.service.suites import load_suite
@@ -31,6 +34,25 @@ def test_the_crossing_is_where_the_laws_say(connection: Connection, prime: int) 
     assert answer.p_cross.high is not None
     assert answer.p_cross.low <= answer.p_cross.estimate <= answer.p_cross.high
     assert answer.residual == pytest.approx(0, abs=0.15)
+
+
+def test_all_questions_about_a_cell_share_one_statement(
+    seeded: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def counted(connection: Connection, query: str, *rest: Any) -> Any:
+        read.append(query)
+        return read_table(connection, query, *rest)
+
+    monkeypatch.setattr("groktime.db.queries.frames.read_table", counted)
+    engine = seeded.reader()
+    asked = Question(prime=29, default_suite="tiny")
+    with reading(engine) as connection:
+        for ask in (crossing, speeds, delay, regimes):
+            assert ask(connection, asked).suite == "tiny"
+    engine.dispose()
+    assert len(read) == 1
 
 
 def test_runs_that_did_not_reach_diverged_or_are_missing_are_counted_apart(

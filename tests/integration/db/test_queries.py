@@ -129,6 +129,42 @@ def test_capacity_runs_come_with_their_bits(recorded: Recorded) -> None:
     assert frame["n_train"].tolist() == [100]
 
 
+@pytest.mark.parametrize("threshold", [0.9, 0.905])
+def test_runs_of_several_kinds_come_by_one_statement_each_with_its_passages(
+    recorded: Recorded, threshold: float
+) -> None:
+    passages = {
+        "t_mem": Passage("online", threshold, "speed"),
+        "e_val": Passage("val", threshold, "grok"),
+    }
+    with recorded.engine.connect() as connection:
+        both = runs_frame(
+            connection,
+            recorded.suite,
+            ("speed", "grok"),
+            passages,
+            {"width": 16},
+            whole=("capacity",),
+        )
+        alone = {
+            kind: runs_frame(
+                connection, recorded.suite, kind, {name: Passage(clock, threshold)}, filters
+            )
+            for kind, name, clock, filters in [
+                ("speed", "t_mem", "online", {"width": 16}),
+                ("grok", "e_val", "val", {"width": 16}),
+                ("capacity", "e_val", "online", None),
+            ]
+        }
+    assert both["kind"].tolist() == [kind for kind, part in alone.items() for _ in range(len(part))]
+    assert both["run_id"].tolist() == [run for part in alone.values() for run in part["run_id"]]
+    of = both["kind"]
+    assert both.loc[of == "grok", "e_val"].tolist() == alone["grok"]["e_val"].tolist()
+    assert both.loc[of == "grok", "e_val"].notna().all()
+    assert both.loc[of != "grok", "e_val"].isna().all()
+    assert both.loc[of != "speed", "t_mem"].isna().all()
+
+
 def test_coverage_counts_every_run_once(recorded: Recorded) -> None:
     with recorded.engine.connect() as connection:
         frame = coverage_frame(connection, recorded.suite)
