@@ -125,6 +125,25 @@ class Client:
         answer: Answer = self._ask("POST", "sweeps", {}, {"suite": suite, **more}).json()
         return answer
 
+    def locate(self, prime: int, *, resources: Answer | None = None, **question: Any) -> Answer:
+        """Start locating one cell, such as `locate(113, settings={"weight_decay": 0.3})`.
+
+        `question` may give precision, place, seeds, widths, max_epochs and max_runs; needs a
+        client with the API token. The answer's `suite` is what to ask about.
+        """
+        body = {"locate": {"prime": prime, **question}, "resources": resources or {}}
+        answer: Answer = self._ask("POST", "sweeps", {}, body).json()
+        return answer
+
+    def placement(self, suite: str) -> Answer:
+        """How far the cells of a located suite are placed, and what comes next."""
+        return self.get(f"suites/{suite}/placement")
+
+    def stop_sweep(self, number: int) -> Answer:
+        """End a sweep; what it recorded stays. Needs a client with the API token."""
+        answer: Answer = self._ask("DELETE", f"sweeps/{number}", {}).json()
+        return answer
+
     def _pages(self, filters: dict[str, Any]) -> Iterator[Answer]:
         cursor: str | None = None
         while True:

@@ -23,6 +23,7 @@ from groktime.service.answers.delay import (
     RegimesAnswer,
 )
 from groktime.service.answers.law import LawAnswer
+from groktime.service.answers.placement import NextRun, PlacedPoint, PlacementAnswer
 from groktime.service.answers.suites import CoverageAnswer
 
 Row = dict[str, Any]
@@ -195,6 +196,19 @@ def rows_of_tests(answer: TestsAnswer, table: str) -> list[Row]:
 
 def coverage_rows(answer: CoverageAnswer) -> list[Row]:
     return [_head(answer) | flat(cell) for cell in answer.cells]
+
+
+def placement_rows(answer: PlacementAnswer) -> list[Row]:
+    """A row for each cell, with the first run that it wants; its steps are in JSON only."""
+    whole = _head(answer) | {"precision": answer.precision, "max_runs": answer.max_runs}
+    return [
+        whole
+        | flat(cell, without=["crossing", "onset", "next", "steps"])
+        | _part("crossing", cell.crossing, PlacedPoint)
+        | _part("onset", cell.onset, PlacedPoint)
+        | _part("next", next(iter(cell.next), None), NextRun)
+        for cell in answer.cells
+    ]
 
 
 FORECAST_COLUMNS = (

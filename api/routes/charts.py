@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -28,6 +28,7 @@ from groktime.dashboard.figures.memorisation import (
     memorisation_capacity_figure,
     memorisation_fraction_figure,
 )
+from groktime.dashboard.figures.placement import placement_figure
 from groktime.dashboard.figures.prediction import prediction_figure, residual_figure
 from groktime.dashboard.figures.regimes import regimes_figure
 from groktime.dashboard.figures.speeds import speeds_figure
@@ -39,12 +40,14 @@ from groktime.service.answers.context import cell_context
 from groktime.service.answers.crossing import crossing_of, speeds, speeds_of
 from groktime.service.answers.delay import delay_of, regimes, regimes_of
 from groktime.service.answers.law import law
+from groktime.service.answers.placement import PlacedCell, PlacementAnswer
 from groktime.service.answers.question import Question
 from groktime.service.answers.records import put, read_suite
 from groktime.service.answers.reference import suite_reference
 from groktime.service.answers.runs import run_curve, telling_runs
 from groktime.service.answers.suites import coverage
 from groktime.service.spec import Kind
+from groktime.service.sweep.placement import placement
 
 router = APIRouter(tags=["charts"])
 
@@ -84,6 +87,7 @@ ChartName = Literal[
     "residual",
     "curves",
     "coverage",
+    "placement",
     # Every question has a chart of its own name.
     "crossing",
     "law",
@@ -130,13 +134,37 @@ def _delay(connection: Connection, question: Question, query: ChartQuery) -> Fig
     """All four answers come from one reading of the cell."""
     context = cell_context(connection, question)
     c_model = cell_bits(connection, context)
+    placed = None
+    if context.suite.is_located:
+        found = placement(connection, context.suite)
+        placed = _asked_cell(found, context.cell.prime, context.cell.setting)
     return delay_figure(
         delay_of(context),
         crossing_of(context, c_model),
         speeds_of(context, c_model),
         regimes_of(context),
         query.arrangement,
+        placed,
     )
+
+
+def _asked_cell(
+    found: PlacementAnswer, prime: int | None, setting: Mapping[str, Any]
+) -> PlacedCell | None:
+    """The cell asked for; where several are meant, the first that is still being located."""
+    cells = [
+        cell
+        for cell in found.cells
+        if (prime is None or cell.prime == prime)
+        and all(str(cell.setting.get(name, value)) == str(value) for name, value in setting.items())
+    ]
+    return next((cell for cell in cells if cell.ended is None), cells[0] if cells else None)
+
+
+def _placement(connection: Connection, question: Question, _query: ChartQuery) -> Figure:
+    suite, _ = put(connection, question)
+    found = placement(connection, suite)
+    return placement_figure(found, _asked_cell(found, question.prime, question.filters))
 
 
 def _speeds(connection: Connection, question: Question, _query: ChartQuery) -> Figure:
@@ -191,6 +219,7 @@ CHARTS: dict[str, Chart] = {
     "residual": Chart(_residual, "suite"),
     "curves": Chart(_curves, by_revision=False),
     "coverage": Chart(_coverage, "suite", by_revision=False),
+    "placement": Chart(_placement, "suite", by_revision=False),
     "crossing": Chart(_delay),
     "law": Chart(_memorisation, "suite"),
     "regimes": Chart(_regimes),

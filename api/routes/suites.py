@@ -20,6 +20,7 @@ from groktime.api.responses import HOLD_SECONDS, answered, as_json, served, want
 from groktime.api.stamps import Stamps
 from groktime.db.forecasts import ForecastRow, list_forecasts
 from groktime.service.answers.choice import default_suite
+from groktime.service.answers.placement import PlacementAnswer
 from groktime.service.answers.records import SuiteRecord, read_suite, read_suites
 from groktime.service.answers.runs import CellList, list_cells
 from groktime.service.answers.suites import CoverageAnswer, SuiteSummary, coverage, suite_summary
@@ -29,6 +30,7 @@ from groktime.service.report.canvas import render
 from groktime.service.report.content import gather
 from groktime.service.report.document import webpage
 from groktime.service.spec import MAX_PRIME, SUITE_NAME, Kind
+from groktime.service.sweep.placement import placement
 
 log = logging.getLogger("groktime.api.suites")
 
@@ -169,6 +171,34 @@ async def get_coverage(
     found = await anyio.to_thread.run_sync(read)
     if wants_csv(request, query):
         body = tables.as_csv(tables.coverage_rows(found))
+        return Response(body, media_type="text/csv; charset=utf-8")
+    return Response(as_json(found), media_type="application/json")
+
+
+@router.get(
+    "/suites/{suite}/placement",
+    response_model=PlacementAnswer,
+    responses=TWINS,
+    summary="How far are the points of a located suite placed?",
+)
+async def get_placement(
+    request: Request, suite: Name, query: Annotated[FormatQuery, Query()]
+) -> Response:
+    """Of a suite with `design: locate`, every cell: estimates with intervals and brackets, runs
+    and core-seconds spent, what is wanted next and why; as CSV one row for each cell."""
+    database: Database = request.app.state.database
+    stamps: Stamps = request.app.state.stamps
+
+    def read() -> PlacementAnswer:
+        with database.reading() as connection:
+            found = read_suite(connection, suite)
+            stamps.seen(found.name, found.revision)
+            return placement(connection, found)
+
+    # Runs are chosen and taken without a new revision, so this answer is not kept.
+    found = await anyio.to_thread.run_sync(read)
+    if wants_csv(request, query):
+        body = tables.as_csv(tables.placement_rows(found))
         return Response(body, media_type="text/csv; charset=utf-8")
     return Response(as_json(found), media_type="application/json")
 

@@ -1,4 +1,4 @@
-"""/sweeps: start a suite on the Ray cluster, look at it, stop it."""
+"""/sweeps: start a suite or locate a cell on the Ray cluster, look at it, stop it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, Self
 
 import anyio.to_thread
 from fastapi import APIRouter, Path, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from sqlalchemy import Engine
 
 from groktime.api.access import MayRead, MayWrite
@@ -20,11 +20,12 @@ from groktime.api.problems import ApiError, described
 from groktime.api.queries import MAX_INTEGER, StrictQuery, SuiteName
 from groktime.db.engine import connect, database_url
 from groktime.db.sweeps import SweepRow, SweepState, get_sweep, list_sweeps
-from groktime.service.errors import InputError, SweepError
+from groktime.service.errors import InputError, SuiteError, SweepError
 from groktime.service.settings import Settings
-from groktime.service.spec import MAX_PRIME, MAX_WIDTH, Kind
-from groktime.service.suites import load_suite, shipped_suites
-from groktime.service.suites.loader import RELEASED
+from groktime.service.spec import MAX_EPOCHS, MAX_PRIME, MAX_WIDTH, Kind
+from groktime.service.suites import Suite, load_suite, shipped_suites
+from groktime.service.suites.loader import MADE, RELEASED, cell_suite
+from groktime.service.suites.values import AXES
 from groktime.service.sweep.jobs import (
     JobState,
     job_log,
@@ -85,24 +86,104 @@ class SweepResources(Body):
     )
 
 
+Point = Literal["crossing", "onset"]
+Width = Annotated[int, Field(ge=2, le=MAX_WIDTH)]
+
+
+class LocateRequest(Body):
+    """One cell whose crossing and onset are wanted; runs are chosen as they come."""
+
+    prime: Annotated[int, Field(ge=2, le=MAX_PRIME, description="p of the cell")]
+    settings: Annotated[
+        dict[str, bool | int | float | str | dict[str, float]], Field(max_length=len(AXES))
+    ] = Field(
+        default_factory=dict,
+        description=f"what differs from the paper's setting, of {', '.join(AXES)}",
+    )
+    precision: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.03, description="standard deviation of each point that is enough, dex"
+    )
+    place: Annotated[tuple[Point, ...], Field(min_length=1, max_length=2)] = Field(
+        ("crossing", "onset"), description="what is to be placed"
+    )
+    seeds: Annotated[int, Field(ge=1, le=1000)] = Field(10, description="at most this many")
+    widths: tuple[Width, Width] = Field(
+        (16, 256), description="narrowest and widest that may be trained, both even"
+    )
+    max_epochs: Annotated[int, Field(ge=1, le=MAX_EPOCHS)] = Field(
+        5000, description="runs are censored here"
+    )
+    max_runs: Annotated[int, Field(ge=4, le=10_000)] = Field(60, description="most runs of it")
+
+    def suite(self) -> Suite:
+        """The suite that asks this; refusals name the field."""
+        for name in self.settings:
+            if name not in AXES:
+                raise ApiError(
+                    422,
+                    f"locate.settings.{name}: is not a setting",
+                    parameter=f"locate.settings.{name}",
+                    value=self.settings[name],
+                    accepted=list(AXES),
+                )
+        try:
+            return cell_suite(
+                self.prime,
+                self.settings,
+                precision=self.precision,
+                place=self.place,
+                seeds=self.seeds,
+                widths=self.widths,
+                max_epochs=self.max_epochs,
+                max_runs=self.max_runs,
+            )
+        except SuiteError as refused:
+            said = str(refused).removeprefix(f"{MADE}: ")
+            raise ApiError(
+                422,
+                f"locate: {said}",
+                parameter="locate",
+                value=self.model_dump(exclude_defaults=True),
+                accepted="a cell that a suite file could ask for",
+            ) from None
+
+
 class SweepRequest(Body):
-    """A suite to train, by name, on the Ray cluster."""
+    """What to train on the Ray cluster: a suite by its name, or a cell that is located."""
 
     model_config = ConfigDict(
         extra="forbid",
         json_schema_extra={
-            "example": {
-                "suite": "mini",
-                "filters": {"prime": [59], "kind": ["speed", "grok"]},
-                "resources": {"gpus_per_bundle": 0.25},
-            }
+            "examples": [
+                {
+                    "suite": "mini",
+                    "filters": {"prime": [59], "kind": ["speed", "grok"]},
+                    "resources": {"gpus_per_bundle": 0.25},
+                },
+                {"locate": {"prime": 113, "settings": {"weight_decay": 0.3}, "precision": 0.03}},
+            ]
         },
     )
 
-    suite: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_\-]{0,99}$")]
+    suite: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_\-]{0,99}$")] | None = Field(
+        None, description="a shipped suite; instead of `locate`"
+    )
+    locate: LocateRequest | None = Field(None, description="a cell; instead of `suite`")
     filters: SweepFilters = SweepFilters()
     resources: SweepResources = SweepResources()
     retry_failed: bool = False
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.suite is None) == (self.locate is None):
+            raise ValueError("give either suite or locate")
+        if self.locate is not None and self.filters != SweepFilters():
+            raise ValueError("filters choose from a suite; a located cell has none")
+        return self
+
+    def asked_suite(self) -> str | Suite:
+        """The name of the suite, or the suite that a cell makes."""
+        return self.locate.suite() if self.locate is not None else str(self.suite)
 
     def options(self) -> SweepOptions:
         """The same as options of `groktime sweep`."""
@@ -146,12 +227,15 @@ class Sweeps:
 
     def start(self, asked: SweepRequest, by: str) -> Sweep:
         """Note the sweep and submit it; one that would train nothing is refused and not noted."""
-        _refuse_nothing(asked)
+        suite = asked.asked_suite()
+        if isinstance(suite, str):
+            _refuse_nothing(suite, asked)
         with self._writing() as engine:
             number, job = submit_sweep(
-                engine, asked.suite, asked.options(), self._settings, self._address, by=by
+                engine, suite, asked.options(), self._settings, self._address, by=by
             )
-        log.info("sweep submitted", extra={"sweep": number, "suite": asked.suite, "job": job})
+        name = suite if isinstance(suite, str) else suite.name
+        log.info("sweep submitted", extra={"sweep": number, "suite": name, "job": job})
         return _shown(self._row(number), {})
 
     def list(self, suite: str | None, limit: int) -> list[Sweep]:
@@ -211,23 +295,23 @@ class Sweeps:
             return {}
 
 
-def _refuse_nothing(asked: SweepRequest) -> None:
+def _refuse_nothing(suite: str, asked: SweepRequest) -> None:
     """Refuse a suite that is not there, and filters that none of its runs passes."""
     names = sorted(n + ending for n in shipped_suites() for ending in ("", RELEASED))
-    if asked.suite not in names:
+    if suite not in names:
         raise ApiError(
             422,
-            f"suite: {asked.suite} does not exist",
+            f"suite: {suite} does not exist",
             parameter="suite",
-            value=asked.suite,
+            value=suite,
             accepted=names,
         )
     try:
-        asked.options().selection.chosen(load_suite(asked.suite).runs())
+        asked.options().selection.chosen(load_suite(suite).runs())
     except NotInSuite as absent:
         raise ApiError(
             422,
-            f"filters.{absent.name}: {asked.suite} has no run with {absent.value}",
+            f"filters.{absent.name}: {suite} has no run with {absent.value}",
             parameter=f"filters.{absent.name}",
             value=absent.value,
             accepted=absent.known,
@@ -235,7 +319,7 @@ def _refuse_nothing(asked: SweepRequest) -> None:
     except InputError:
         raise ApiError(
             422,
-            f"filters: no run of {asked.suite} passes all of them",
+            f"filters: no run of {suite} passes all of them",
             parameter="filters",
             value=asked.filters.model_dump(exclude_defaults=True),
             accepted="values that a run has together",
@@ -275,7 +359,8 @@ def _sweeps(request: Request) -> Sweeps:
     summary="Start a sweep",
 )
 async def post_sweep(request: Request, response: Response, asked: SweepRequest) -> Sweep:
-    """Submit `groktime sweep` as a Ray job; needs the API token."""
+    """Submit it as a Ray job; needs the API token. A located cell is a suite of its own, named
+    after the question: the same question goes on where it was."""
     by = f"api from {request.client.host}" if request.client else "api"
     sweep = await anyio.to_thread.run_sync(_sweeps(request).start, asked, by)
     response.headers["Location"] = f"/sweeps/{sweep.id}"

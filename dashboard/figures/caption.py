@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NotRequired, TypedDict
 
-from groktime.service.answers.context import Answer
+from groktime.service.answers.context import Answer, Provenance
 from groktime.service.answers.verdicts import Tone
 from groktime.service.answers.wording import thresholds_text
 from groktime.service.words import count, setting_text
@@ -64,10 +64,21 @@ def answer_caption(answer: Answer, *more: str) -> str:
         f"{answer.clock} clock",
         thresholds_text(made.thresholds),
         n,
+        _located(made),
         f"d ≤ {made.max_width}" if made.max_width else "",
         *more,
     ]
     return " · ".join(part for part in parts if part)
+
+
+def _located(made: Provenance) -> str:
+    """`design locate, asked for 0.03 dex, reached 0.021 (P_cross) and 0.028 (P_onset)`."""
+    if made.precision is None:
+        return ""
+    both = (("P_cross", made.precision.crossing), ("P_onset", made.precision.onset))
+    reached = " and ".join(f"{value:.3f} ({name})" for name, value in both if value is not None)
+    asked = f"design locate, asked for {made.precision.asked:g} dex"
+    return f"{asked}, reached {reached}" if reached else asked
 
 
 def cell_title(answer: Answer) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from groktime.dashboard.figures.caption import Meta, Note, answer_caption, cell_title
 from groktime.dashboard.figures.crossing import notes, readings, story, summary, verdict
+from groktime.dashboard.figures.placement import point_note
 from groktime.dashboard.figures.regimes import regime_shapes
 from groktime.dashboard.figures.speeds import speed_traces, watched
 from groktime.dashboard.figures.theme import (
@@ -26,6 +27,7 @@ from groktime.dashboard.figures.theme import (
 )
 from groktime.service.answers.crossing import CrossingAnswer, SpeedsAnswer
 from groktime.service.answers.delay import DelayAnswer, RegimesAnswer
+from groktime.service.answers.placement import PlacedCell
 from groktime.service.answers.wording import bits_text
 from groktime.service.words import human
 
@@ -52,12 +54,13 @@ def delay_figure(
     speeds: SpeedsAnswer,
     regimes: RegimesAnswer,
     arrangement: Arrangement = "panels",
+    placed: PlacedCell | None = None,
 ) -> Figure:
     """Delays and both speeds of one cell over log P.
 
     `panels` sets delays above speeds, each with its own axis; `twin` is the paper's figure, both
     in one plot with the speeds' axis on the right. All four answers are of the same cell at the
-    same revision and conventions.
+    same revision and conventions. `placed` is how far a cell is that is being located.
     """
     panels = arrangement == "panels"
     speed_points = (*speeds.t_mem, *speeds.t_gen)
@@ -83,12 +86,13 @@ def delay_figure(
     )
     apart = {"overlaying": "y", "side": "right", "showgrid": False}
     frame = layout(
-        _meta(delay, crossing, speeds),
+        _meta(delay, crossing, speeds, placed),
         xaxis=log_axis("parameters P", low, high) | ({"anchor": "y2"} if panels else {}),
         yaxis=delays | ({"domain": list(DELAYS)} if panels else {}),
         yaxis2=times | ({"domain": list(SPEEDS)} if panels else apart),
         shapes=[
             *regime_shapes(regimes, low, high, strip),
+            *_expected(placed, low, high),
             *_marks(crossing, low, high, DELAYS[0] if panels else 0.0),
         ],
         annotations=_labels(crossing, low, high),
@@ -134,6 +138,22 @@ def _delay_traces(delay: DelayAnswer, widths: Sequence[int]) -> list[Trace]:
         "%{customdata[1]} of %{customdata[2]} seeds delayed<extra></extra>",
     }
     return [per_seed, minimum]
+
+
+def _expected(placed: PlacedCell | None, low: float, high: float) -> list[dict[str, Any]]:
+    """Where a search that goes on expects both points: its interval, else the bracket."""
+    shapes: list[dict[str, Any]] = []
+    if placed is None or placed.ended is not None:
+        return shapes
+    for point, role in ((placed.crossing, "cross"), (placed.onset, "onset")):
+        if point is None or point.estimate is None:
+            continue
+        ends = (point.low, point.high) if point.low is not None else point.bracket or (None, None)
+        left, right = max(ends[0] or low, low), min(ends[1] or high, high)
+        if left < right:
+            edge = {"color": COLOURS[role], "width": 1, "dash": "dot"}
+            shapes.append(band(left, right, COLOURS[f"{role}_band"]) | {"line": edge})
+    return shapes
 
 
 def _marks(crossing: CrossingAnswer, low: float, high: float, foot: float) -> list[dict[str, Any]]:
@@ -198,13 +218,19 @@ def _labels(crossing: CrossingAnswer, low: float, high: float) -> list[dict[str,
     ]
 
 
-def _meta(delay: DelayAnswer, crossing: CrossingAnswer, speeds: SpeedsAnswer) -> DelayMeta:
+def _meta(
+    delay: DelayAnswer,
+    crossing: CrossingAnswer,
+    speeds: SpeedsAnswer,
+    placed: PlacedCell | None,
+) -> DelayMeta:
+    located = None if placed is None else point_note(placed)
     meta: DelayMeta = {
         "title": cell_title(crossing),
         "summary": summary(crossing),
         "caption": answer_caption(crossing, bits_text(speeds.c_model)),
         "readings": readings(crossing),
-        "notes": notes(crossing, delay),
+        "notes": [*([located] if located else []), *notes(crossing, delay)],
         "verdict": verdict(crossing),
         "story": story(crossing, delay, speeds),
         "sources": [

@@ -40,6 +40,19 @@ class ByKind:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Precision:
+    """Of a located suite: the standard deviation asked for and those reached, in dex."""
+
+    asked: float
+    crossing: Annotated[
+        float | None, Field(description="of log10 P_cross, from its interval; null: none")
+    ] = None
+    onset: Annotated[
+        float | None, Field(description="of log10 P_onset, from its interval; null: none")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Provenance:
     """How the answer came about; with the runs of this revision it gives the same answer."""
 
@@ -56,6 +69,12 @@ class Provenance:
     min_delay: Annotated[MinimumDelay, Field(description="from which a run counts as delayed")] = (
         ANY_DELAY
     )
+    design: Annotated[
+        Literal["grid", "locate"], Field(description="locate: runs were chosen as they came")
+    ] = "grid"
+    precision: Annotated[
+        Precision | None, Field(description="of a located suite; /crossing says what was reached")
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +107,8 @@ def provenance(suite: SuiteRecord, cell: Cell, convention: Convention) -> Proven
         engines=_values(cell, "engine"),
         devices=_values(cell, "device"),
         min_delay=convention.min_delay,
+        design="locate" if suite.is_located else "grid",
+        precision=Precision(asked=suite.precision) if suite.is_located else None,
     )
 
 

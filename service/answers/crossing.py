@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import Annotated
 
 import numpy as np
@@ -120,12 +121,17 @@ def crossing_of(context: CellContext, c_model: BitsPerParameter) -> CrossingAnsw
     """The answer for a cell whose runs have been read."""
     cell, mem, gen = context.cell, context.results.mem, context.results.grok.generalisation()
     found = context.results.crossing
-    p_onset = onset_estimate(context.results.onset)
+    p_cross, p_onset = _estimate(found), onset_estimate(context.results.onset)
+    head = context.head()
+    if head["provenance"].precision is not None:
+        reached = {"crossing": _precision(p_cross), "onset": _precision(p_onset)}
+        precision = replace(head["provenance"].precision, **reached)
+        head["provenance"] = replace(head["provenance"], precision=precision)
     return CrossingAnswer(
-        **context.head(),
+        **head,
         units=found.units,
         status=found.status,
-        p_cross=_estimate(found),
+        p_cross=p_cross,
         epochs=finite(found.epochs),
         roots=tuple(
             RootPoint(
@@ -154,6 +160,13 @@ def crossing_of(context: CellContext, c_model: BitsPerParameter) -> CrossingAnsw
         bracket=found.bracket,
         advice=found.advice,
     )
+
+
+def _precision(found: CrossingEstimate | OnsetEstimate) -> float | None:
+    """The standard deviation, in dex, that a normal interval of the same width would have."""
+    if not found.low or not found.high or found.level is None:
+        return None
+    return float(np.log10(found.high / found.low)) / 2 / NormalDist().inv_cdf(0.5 + found.level / 2)
 
 
 def residual(p_onset: float | None, p_cross: float | None) -> float | None:

@@ -77,6 +77,20 @@ class SuiteRecord:
         return None
 
     @property
+    def is_located(self) -> bool:
+        """Whether the suite chooses its runs as it goes."""
+        return self.damage is None and self.spec.get("design") not in (None, "grid")
+
+    @property
+    def precision(self) -> float:
+        """Standard deviation of each point that ends a cell of a located suite, dex."""
+        from groktime.service.suites.schema import Design
+
+        design = self.spec.get("design")
+        asked = design.get("precision") if isinstance(design, Mapping) else None
+        return float(asked) if asked is not None else Design().precision
+
+    @property
     def analysis(self) -> Mapping[str, Any]:
         """How the suite means to be analysed; empty where its file does not say."""
         written = self.spec.get("analysis")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 from sqlalchemy import Connection, text
@@ -34,6 +34,9 @@ class SuiteSummary:
     default: Annotated[bool, Field(description="answers that name nothing come from it")]
     revision: int
     hash: str
+    design: Annotated[
+        Literal["grid", "locate"], Field(description="locate: runs are chosen as they come")
+    ]
     frozen: bool
     running: Annotated[bool, Field(description="a worker trains one of its runs now")]
     complete: Annotated[bool, Field(description="all of its runs are closed")]
@@ -67,6 +70,7 @@ def suite_summary(
         default=suite.name == default_suite,
         revision=suite.revision,
         hash=suite.hash,
+        design="locate" if suite.is_located else "grid",
         frozen=suite.frozen,
         running=suite.running,
         complete=not suite.open,

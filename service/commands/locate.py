@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -12,7 +12,7 @@ from rich.console import Console
 from groktime.service.commands.sweep import ready_database, settings_for, tell
 from groktime.service.commands.train import read_settings
 from groktime.service.suites import Suite
-from groktime.service.suites.loader import made_suite
+from groktime.service.suites.loader import cell_suite
 from groktime.service.suites.values import AXES
 
 
@@ -100,19 +100,13 @@ def located_cell(
     low, sign, high = widths.partition("-")
     if not sign or not low.isdigit() or not high.isdigit():
         raise InputError(f"--widths = {widths!r} is not accepted; accepted: FROM-TO, as 16-256")
-    settings = read_settings(setting, AXES)
-    content: dict[str, Any] = {
-        "description": f"The crossing and the onset at p={prime}, located",
-        "positions": settings.pop("positions", "rope"),
-        "primes": [prime],
-        "seeds": {"from": 42, "to": 41 + seeds},
-        "settings": settings,
-        "stop": {"max_epochs": max_epochs},
-        "design": {
-            "place": place,
-            "precision": precision,
-            "widths": {"from": int(low), "to": int(high), "step": 2},
-            "max_runs": max_runs,
-        },
-    }
-    return made_suite(f"locate-p{prime}", content)
+    return cell_suite(
+        prime,
+        read_settings(setting, AXES),
+        precision=precision,
+        place=place,
+        seeds=seeds,
+        widths=(int(low), int(high)),
+        max_epochs=max_epochs,
+        max_runs=max_runs,
+    )

@@ -14,6 +14,7 @@ from groktime.service.commands.completion import complete_suite
 from groktime.service.words import duration
 
 if TYPE_CHECKING:
+    from groktime.service.answers.placement import PlacedPoint, PlacementAnswer
     from groktime.service.answers.suites import CoverageAnswer
 
 
@@ -30,6 +31,8 @@ def status(
 ) -> None:
     """Cells × seeds of a suite: done, running, stale, failed, censored; speed and time left.
 
+    Of a located suite also both points of every cell, what they took and what comes next.
+
     Example: groktime status mini
     """
     from groktime.db.engine import connect
@@ -40,15 +43,28 @@ def status(
     with reading(engine) as connection:
         records = [read_suite(connection, suite)] if suite else read_suites(connection)
         answers = [coverage(connection, record) for record in records]
+        placed: dict[str, PlacementAnswer] = {}
+        for record in records if suite else ():
+            if record.is_located:
+                from groktime.service.sweep.placement import placement
+
+                placed[record.name] = placement(connection, record)
     engine.dispose()
     if as_json:
-        typer.echo(json.dumps([asdict(answer) for answer in answers]))
+        told = [
+            asdict(answer)
+            | ({"placement": asdict(placed[answer.suite])} if answer.suite in placed else {})
+            for answer in answers
+        ]
+        typer.echo(json.dumps(told))
         return
     console = Console(highlight=False)
     if not answers:
         console.print("no suite has been swept yet; start with: groktime sweep demo")
     elif suite:
         print_cells(answers[0], console)
+        if suite in placed:
+            print_placement(placed[suite], console)
     else:
         print_suites(answers, console)
 
@@ -104,6 +120,39 @@ def print_cells(answer: CoverageAnswer, console: Console) -> None:
         console.print(f"{failure.runs} failed: {failure.reason} (such as run {failure.example})")
     if answer.inherited:
         console.print(f"{answer.inherited:,} inherited runs are counted by their own suites")
+
+
+def print_placement(answer: PlacementAnswer, console: Console) -> None:
+    """One line a cell of a located suite: both points as far as known, and what comes next."""
+    names = {"crossing": "P_cross", "onset": "P_onset"}
+    points = [name for name in names if name in answer.place]
+    table = Table("cell", *(names[name] for name in points), "runs", "core time", "next")
+    for cell in answer.cells:
+        setting = "".join(f", {name} {value}" for name, value in cell.setting.items())
+        coming = cell.next[0] if cell.next else None
+        table.add_row(
+            f"p = {cell.prime}{setting}",
+            *(_point(getattr(cell, name)) for name in points),
+            f"{cell.runs}" + (f" + {cell.open} open" if cell.open else ""),
+            duration(cell.core_seconds),
+            cell.ended or "waits for open runs"
+            if coming is None
+            else f"{coming.kind} d={coming.width} seed {coming.seed}: {coming.why}",
+        )
+    console.print(table)
+    console.print(
+        f"located to {answer.precision:g} dex (standard deviation), at most {answer.max_runs} runs "
+        "a cell; ± is the 95 % interval of the model that chooses runs"
+    )
+
+
+def _point(point: PlacedPoint | None) -> str:
+    """`41,200 ± 0.020 dex in 36,832–46,044`, as far as it is known."""
+    if point is None or point.estimate is None:
+        return "–" if point is None else point.status
+    half = "" if point.half_width is None else f" ± {point.half_width:.3f} dex"
+    sides = "" if point.bracket is None else "\nin {:,.0f}–{:,.0f}".format(*point.bracket)
+    return f"{point.estimate:,.0f}{half}{sides}"
 
 
 def _left(answer: CoverageAnswer) -> str:

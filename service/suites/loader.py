@@ -25,6 +25,7 @@ from groktime.service.suites.values import readable
 SHIPPED = Path(__file__).parent
 INDEX = SHIPPED / "index.json"
 RELEASED = "-released"
+MADE = "the question"  # in place of a file's name, where no file was written
 MAX_DONORS = 20  # from a suite to the donor of its donor's donor and so on
 
 
@@ -109,6 +110,11 @@ class Suite:
     def is_shipped(self) -> bool:
         """Whether the suite comes with groktime; others are files of their users."""
         return self.name.removesuffix(RELEASED) in shipped_suites()
+
+    @property
+    def is_made(self) -> bool:
+        """Whether the suite was made from a question; there is no file of it."""
+        return self.document.source == MADE
 
     @property
     def path(self) -> Path:
@@ -297,7 +303,37 @@ def _load_file(path: Path) -> Suite:
 def made_suite(name: str, content: Mapping[str, Any]) -> Suite:
     """A suite that no file holds, named after what it asks; refused as a file would be."""
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]
-    return _validated(f"{name}-{digest}", Document("the question", content, {}))
+    return _validated(f"{name}-{digest}", Document(MADE, content, {}))
+
+
+def cell_suite(
+    prime: int,
+    settings: Mapping[str, Any],
+    *,
+    precision: float = 0.03,
+    place: Sequence[str] = ("crossing", "onset"),
+    seeds: int = 10,
+    widths: tuple[int, int] = (16, 256),
+    max_epochs: int = 5000,
+    max_runs: int = 60,
+) -> Suite:
+    """The suite that locates one cell; the same question makes the same suite."""
+    others = {name: value for name, value in settings.items() if name != "positions"}
+    content: dict[str, Any] = {
+        "description": f"The {' and the '.join(place)} at p={prime}, located",
+        "positions": settings.get("positions", "rope"),
+        "primes": [prime],
+        "seeds": {"from": 42, "to": 41 + seeds},
+        "settings": others,
+        "stop": {"max_epochs": max_epochs},
+        "design": {
+            "place": list(place),
+            "precision": precision,
+            "widths": {"from": widths[0], "to": widths[1], "step": 2},
+            "max_runs": max_runs,
+        },
+    }
+    return made_suite(f"locate-p{prime}", content)
 
 
 def released(suite: Suite) -> Suite:

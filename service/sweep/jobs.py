@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shlex
 import shutil
@@ -69,7 +70,7 @@ def jobs_client(address: str) -> Iterator[Any]:
 
 
 def submit_job(
-    suite: str,
+    suite: str | Suite,
     options: SweepOptions,
     settings: Settings,
     address: str,
@@ -84,7 +85,7 @@ def submit_job(
     of a job to everybody who may see its jobs, and writes it to its logs. Where a URL is withheld
     the job must have the cluster's own; it never falls back to an embedded server.
     """
-    loaded = load_suite(suite)
+    loaded = suite if isinstance(suite, Suite) else load_suite(suite)
     # Refuse here what the job would refuse there.
     options.selection.chosen(loaded.runs())
     check_located(loaded, options)
@@ -95,7 +96,7 @@ def submit_job(
     # For the driver alone, which runs in the job's working directory; workers get the URL from it.
     driver = {} if settings.embedded else {"GROKTIME_REQUIRE_SERVER": "1"}
     with tempfile.TemporaryDirectory(prefix="groktime-job-") as folder:
-        named = suite
+        named = loaded.name
         if not loaded.is_shipped:
             named = f"./{copy_suite_files(loaded, Path(folder))}"
             runtime["working_dir"] = folder
@@ -116,8 +117,12 @@ def copy_suite_files(suite: Suite, folder: Path) -> Path:
     """Copy a suite's file and those of its donors, placed to each other as they are here.
 
     Returns where the suite's own file is in the folder. A donor that its path would not lead to
-    on another machine is refused.
+    on another machine is refused. A suite that was made from a question gets a file of its own.
     """
+    if suite.is_made:
+        written = folder / f"{suite.name}.yaml"
+        written.write_text(json.dumps(suite.document.content), "utf-8")
+        return written.relative_to(folder)
     files = [one for one in chain(suite) if not one.is_shipped]
     root = Path(os.path.commonpath([one.path.parent for one in files]))
     for one in files:
@@ -235,7 +240,7 @@ def job_log(job: str, address: str) -> str:
 
 def submit_sweep(
     engine: Engine,
-    suite: str,
+    suite: str | Suite,
     options: SweepOptions,
     settings: Settings,
     address: str,
@@ -247,7 +252,7 @@ def submit_sweep(
 
     A refusal by Ray is recorded too, but not a sweep of no runs. `engine` may write.
     """
-    loaded = load_suite(suite)
+    loaded = suite if isinstance(suite, Suite) else load_suite(suite)
     options.selection.chosen(loaded.runs())
     name = loaded.name
     with engine.begin() as connection:
