@@ -28,7 +28,7 @@ from groktime.dashboard.figures.memorisation import (
     memorisation_capacity_figure,
     memorisation_fraction_figure,
 )
-from groktime.dashboard.figures.placement import placement_figure
+from groktime.dashboard.figures.placement import no_placement_figure, placement_figure
 from groktime.dashboard.figures.prediction import prediction_figure, residual_figure
 from groktime.dashboard.figures.regimes import regimes_figure
 from groktime.dashboard.figures.speeds import speeds_figure
@@ -42,7 +42,7 @@ from groktime.service.answers.delay import delay_of, regimes, regimes_of
 from groktime.service.answers.law import law
 from groktime.service.answers.placement import PlacedCell, PlacementAnswer
 from groktime.service.answers.question import Question
-from groktime.service.answers.records import put, read_suite
+from groktime.service.answers.records import put, read_suite, read_suites
 from groktime.service.answers.reference import suite_reference
 from groktime.service.answers.runs import run_curve, telling_runs
 from groktime.service.answers.suites import coverage
@@ -163,6 +163,11 @@ def _asked_cell(
 
 def _placement(connection: Connection, question: Question, _query: ChartQuery) -> Figure:
     suite, _ = put(connection, question)
+    if question.choice.suite is not None:  # no suite was named: one that is being located
+        located = [one for one in read_suites(connection) if one.is_located]
+        suite = next((one for one in located if one.running), located[-1] if located else suite)
+    if not suite.is_located:
+        return no_placement_figure(suite.name, suite.revision)
     found = placement(connection, suite)
     return placement_figure(found, _asked_cell(found, question.prime, question.filters))
 

@@ -48,6 +48,21 @@ def placement_figure(answer: PlacementAnswer, cell: PlacedCell | None) -> Figure
     return figure(data, frame)
 
 
+def no_placement_figure(suite: str, revision: int) -> Figure:
+    """What is shown of a suite that lists its widths."""
+    said = f"Suite {suite} lists its widths: nothing is located in it."
+    meta: Meta = {
+        "title": "Where both points are, run by run",
+        "summary": said,
+        "caption": f"suite {suite} · revision {revision} · design grid",
+        "readings": [],
+        "notes": [],
+        "sources": [],
+        "empty": said,
+    }
+    return figure([], layout(meta))
+
+
 def _traces(name: str, role: str, points: Sequence[tuple[Step, PlacedPoint | None]]) -> list[Trace]:
     """The bracket as two thin steps, the interval as a band, the estimate as a line."""
     known = [(step, point) for step, point in points if point is not None and point.estimate]

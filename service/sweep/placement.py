@@ -7,7 +7,6 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
 
 from sqlalchemy import Connection
 
@@ -23,7 +22,14 @@ from groktime.service.answers.records import SuiteRecord, read_suites
 from groktime.service.suites import Suite
 from groktime.service.suites.stored import read_stored
 from groktime.service.sweep.locate import Point
-from groktime.service.sweep.located import LocatedCell, located_cells, recorded_runs, spaces
+from groktime.service.sweep.located import (
+    LocatedCell,
+    RecordedRun,
+    Space,
+    located_cells,
+    recorded_runs,
+    spaces,
+)
 
 MAX_NEXT = 5  # wanted runs told of each cell
 
@@ -64,17 +70,17 @@ def placement(connection: Connection, record: SuiteRecord) -> PlacementAnswer:
 class _History:
     """The steps of one cell, each computed once: a run that is closed does not change."""
 
-    space: Any
+    space: Space
     _steps: list[Step] = field(default_factory=list)
-    _runs: list[Any] = field(default_factory=list)
+    _runs: list[RecordedRun] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self._keys = {spec.key for spec in self.space.specs.values()}
 
-    def steps(self, suite: Suite, runs: Sequence[Any]) -> tuple[Step, ...]:
+    def steps(self, suite: Suite, runs: Sequence[RecordedRun]) -> tuple[Step, ...]:
         """What one run after the other, in the order chosen, has told of the cell."""
-        closed = [run for run in runs if run.key in self._keys and _counts(run)]
+        closed = [run for run in runs if run.key in self._keys and run.counts]
         with self._lock:
             same = 0
             for kept, run in zip(self._runs, closed, strict=False):
@@ -94,13 +100,6 @@ class _History:
                     )
                 )
             return tuple(self._steps)
-
-
-def _counts(run: Any) -> bool:
-    """Whether analyses of a located suite count the run."""
-    if run.state == "failed":
-        return bool(run.reason == "diverged")
-    return run.state == "done" or run.set_aside_epoch is not None
 
 
 @lru_cache(maxsize=16)

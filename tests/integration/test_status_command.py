@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from fixtures.commands import Commands
 from fixtures.database import Database
+from fixtures.located import small_cell, train_located
 from fixtures.seeded import register
 from sqlalchemy import text
 
@@ -93,3 +94,20 @@ def test_a_plan_without_a_database_says_so(commands: Commands, file: Path) -> No
     assert code == 0, output
     assert "3 to train" in output
     assert "no database is running" in output
+
+
+def test_a_located_suite_shows_both_points_what_they_took_and_what_is_next(
+    database: Database, commands: Commands
+) -> None:
+    suite = small_cell()
+    train_located(database.engine, suite, 6)
+    code, told = commands.run(
+        "status", suite.name, GROKTIME_DATABASE_URL=database.url, COLUMNS="200"
+    )
+    assert code == 0, told
+    for words in ("P_cross", "P_onset", "core time", "p = 29", "located to 0.08 dex"):
+        assert words in told
+    code, told = commands.run("status", suite.name, "--json", GROKTIME_DATABASE_URL=database.url)
+    ((cell,),) = [answer["placement"]["cells"] for answer in json.loads(told)]
+    assert (cell["runs"], len(cell["steps"])) == (6, 6)
+    assert cell["next"][0]["why"]

@@ -36,7 +36,7 @@ def test_every_chart_is_documented(name: str) -> None:
 @pytest.mark.parametrize("name", CHARTS)
 def test_every_chart_is_a_figure_that_says_what_it_shows(api: httpx.Client, name: str) -> None:
     figure = api.get(f"/charts/{name}?{QUERIES.get(name, '')}").json()
-    assert figure["data"]
+    assert bool(figure["data"]) == (name != "placement")  # no suite here is located
     assert figure["layout"]["meta"]["caption"]
 
 

@@ -38,7 +38,7 @@ def test_a_cell_under_way_tells_what_it_knows_and_wants_next(
     assert train_located(seeded.engine, SUITE, 5) == 5
     answer = api.get(f"/suites/{SUITE.name}/placement").json()
     (cell,) = answer["cells"]
-    assert (answer["precision"], cell["prime"], cell["runs"], cell["ended"]) == (0.03, 29, 5, None)
+    assert (answer["precision"], cell["prime"], cell["runs"], cell["ended"]) == (0.08, 29, 5, None)
     assert cell["next"][0]["why"]
     assert [step["runs"] for step in cell["steps"]] == [1, 2, 3, 4, 5]
     assert cell["core_seconds"] == pytest.approx(5 * 1.5)
@@ -64,7 +64,7 @@ def test_the_interval_shrinks_until_the_cell_is_placed_and_answers_say_how_they_
     assert widths[-1] < widths[0] / 2
     crossing = api.get("/crossing", params={"suite": SUITE.name, "prime": 29}).json()
     made = crossing["provenance"]
-    assert (made["design"], made["precision"]["asked"]) == ("locate", 0.03)
+    assert (made["design"], made["precision"]["asked"]) == ("locate", 0.08)
     assert made["runs"]["speed"] + made["runs"]["grok"] == trained
     assert api.get("/crossing?suite=tiny&prime=29").json()["provenance"]["design"] == "grid"
     assert {s["name"]: s["design"] for s in api.get("/suites").json()["items"]} == {
@@ -107,7 +107,9 @@ def test_a_located_cell_is_submitted_as_a_suite_named_after_the_question(
     api: httpx.Client, seeded: Database
 ) -> None:
     with Client(str(api.base_url), token="secret") as client, pytest.raises(Refused) as refused:
-        client.locate(29, seeds=5, widths=(8, 40), max_epochs=600, resources={"workers": 1})
+        client.locate(
+            29, precision=0.08, seeds=5, widths=(8, 40), max_epochs=600, resources={"workers": 1}
+        )
     assert refused.value.status == 503  # asked for and noted, but there is no cluster
     with seeded.engine.connect() as connection:
         (noted,) = list_sweeps(connection)

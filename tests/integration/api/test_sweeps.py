@@ -99,7 +99,7 @@ def test_a_sweep_that_cannot_be_is_refused_and_not_noted(
         (
             {"suite": "demo", "shell": "true"},
             "shell",
-            ["filters", "resources", "retry_failed", "suite"],
+            ["filters", "locate", "resources", "retry_failed", "suite"],
         ),
         ({"suite": "demo", "filters": {"prime": [999]}}, "filters.prime", sorted(DEMO.primes)),
     ],
