@@ -253,26 +253,59 @@ def _cells_trace(name: str, index: int, cells: Sequence[CellRow], primes: Sequen
     }
 
 
-NEAR = 0.08  # decades: cells closer than this in both directions share the room for a label
+# Where a label may stand beside its point, in decades of both axes; the first corner is preferred.
+LABEL = (0.055, 0.035)
+CORNERS = {
+    "top left": (-1, 1),
+    "bottom right": (1, -1),
+    "top right": (1, 1),
+    "bottom left": (-1, -1),
+}
+CLEAR = 1.6  # lengths of a label from its middle to the next thing drawn: enough room
 
 
 def _label_places(cells: Sequence[CellRow]) -> list[str]:
-    """Above on the left; of cells that lie together, each takes another corner."""
-    corners = ("top left", "bottom right", "top right", "bottom left")
+    """For each cell the first corner with enough room, else the one with most."""
+    drawn = [_drawn(cell) for cell in cells]
     places: list[str] = []
+    labels: list[tuple[float, float]] = []
     for i, cell in enumerate(cells):
-        taken = {
-            place
-            for other, place in zip(cells[:i], places, strict=True)
-            if _distance(cell, other) < NEAR
+        others = [at for j, parts in enumerate(drawn) if j != i for at in parts] + labels
+        x, y = _logs(cell)
+        rooms = {
+            corner: min(
+                (_apart((x + dx * LABEL[0], y + dy * LABEL[1]), at) for at in others), default=CLEAR
+            )
+            for corner, (dx, dy) in CORNERS.items()
         }
-        places.append(next((corner for corner in corners if corner not in taken), corners[0]))
+        most = max(rooms.values())
+        place = next(corner for corner, room in rooms.items() if room >= min(CLEAR, most))
+        places.append(place)
+        dx, dy = CORNERS[place]
+        labels.append((x + dx * LABEL[0], y + dy * LABEL[1]))
     return places
 
 
-def _distance(one: CellRow, other: CellRow) -> float:
-    pairs = ((one.p_cross, other.p_cross), (one.p_onset, other.p_onset))
-    return max(abs(math.log10(a / b)) for a, b in pairs if a and b)
+def _logs(cell: CellRow) -> tuple[float, float]:
+    return math.log10(cell.p_cross or 1), math.log10(cell.p_onset or 1)
+
+
+def _drawn(cell: CellRow) -> list[tuple[float, float]]:
+    """The cell's point and places along its error bars."""
+    x, y = _logs(cell)
+    found = [(x, y)]
+    for end in (cell.p_cross_low, cell.p_cross_high):
+        if end:
+            found += [(x + (math.log10(end) - x) * share, y) for share in (0.25, 0.5, 0.75, 1)]
+    for end in (cell.p_onset_low, cell.p_onset_high):
+        if end:
+            found += [(x, y + (math.log10(end) - y) * share) for share in (0.25, 0.5, 0.75, 1)]
+    return found
+
+
+def _apart(one: tuple[float, float], other: tuple[float, float]) -> float:
+    """Distance in lengths of a label, whichever direction is further."""
+    return max(abs(a - b) / length for a, b, length in zip(one, other, LABEL, strict=True))
 
 
 def residual_interval(cell: CellRow) -> tuple[float, float] | None:

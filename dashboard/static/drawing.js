@@ -56,12 +56,23 @@ function fitted(figure, width) {
   if (width) named(figure.layout, width);
   if (!width || width > PHONE) return figure;
   const { layout, data } = figure;
+  stacked(layout);
   layout.margin = { ...layout.margin, l: 48, r: layout.yaxis2?.side === "right" ? 48 : 12 };
   for (const trace of data) if (trace.marker?.colorbar) trace.marker.showscale = false;
   for (const name of Object.keys(layout)) {
     if (/^[xy]axis/.test(name) && layout[name].title) layout[name].title.font = { ...layout[name].title.font, size: 11 };
   }
   return figure;
+}
+
+// Two plots beside each other become two above each other.
+function stacked(layout) {
+  if (!layout.xaxis2?.domain || !layout.yaxis2) return;
+  for (const name of ["xaxis", "xaxis2"]) layout[name].domain = [0, 1];
+  layout.yaxis.domain = [0.56, 1];
+  layout.yaxis2.domain = [0, 0.44];
+  layout.xaxis.title = { text: "" };
+  layout.xaxis2.anchor = "y2";
 }
 
 // Delays are often exactly 0, which a log axis cannot show: zeros get a place of their own.
@@ -86,6 +97,19 @@ export function logDelay(figure) {
   return figure;
 }
 
+const FEW = 4;
+
+// Few labels, all of them upright.
+function thinned(axis) {
+  axis.nticks = FEW;
+  axis.tickangle = 0;
+  if (!axis.tickvals) return;
+  const every = Math.ceil(axis.tickvals.length / FEW);
+  const kept = (_, i) => i % every === 0;
+  axis.ticktext = axis.ticktext.filter(kept);
+  axis.tickvals = axis.tickvals.filter(kept);
+}
+
 // Small multiples keep the minimum, the curves and the crosshair.
 export function compact(figure) {
   figure.data = figure.data.filter((trace) => trace.meta !== "detail").map((trace) => {
@@ -104,7 +128,7 @@ export function compact(figure) {
   for (const name of ["xaxis", "yaxis", "yaxis2"]) {
     layout[name].title = { text: "" };
     layout[name].tickfont = { ...layout[name].tickfont, size: 10 };
-    layout[name].nticks = 4;
+    thinned(layout[name]);
   }
   return figure;
 }

@@ -62,7 +62,7 @@ def status(
     if not answers:
         console.print("no suite has been swept yet; start with: groktime sweep demo")
     elif suite:
-        print_cells(answers[0], console)
+        print_cells(answers[0], console, is_located=suite in placed)
         if suite in placed:
             print_placement(placed[suite], console)
     else:
@@ -94,8 +94,11 @@ def print_suites(answers: list[CoverageAnswer], console: Console) -> None:
     console.print(table)
 
 
-def print_cells(answer: CoverageAnswer, console: Console) -> None:
-    """One line a cell and kind; `done 57/60` counts its widths and seeds."""
+def print_cells(answer: CoverageAnswer, console: Console, *, is_located: bool = False) -> None:
+    """One line a cell and kind; `done 57/60` counts its widths and seeds.
+
+    How much a located suite will still choose is not known, so it has no time left.
+    """
     from groktime.service.answers.suites import STATES
 
     cells: dict[tuple[str, int, str], dict[str, int]] = {}
@@ -113,7 +116,8 @@ def print_cells(answer: CoverageAnswer, console: Console) -> None:
         table.add_row(kind, str(prime), setting, f"{sums['done']}/{total}", *shown)
     console.print(table)
     if answer.runs_per_minute and answer.states.running:
-        console.print(f"{answer.runs_per_minute:.1f} runs a minute, {_left(answer)} left")
+        left = "" if is_located else f", {_left(answer)} left"
+        console.print(f"{answer.runs_per_minute:.1f} runs a minute{left}")
     elif answer.states.stale or answer.states.pending:
         console.print(f"nothing is being trained; groktime sweep {answer.suite} goes on")
     for failure in answer.failures:

@@ -1,20 +1,35 @@
 // Sweeps: how far each suite is, as it happens; starting and stopping with a token.
 
 import { ask } from "../api.js";
-import { el, toast } from "../dom.js";
-import { here, settle } from "../address.js";
+import { el, rich, toast } from "../dom.js";
+import { changed, here, path, settle } from "../address.js";
 import { ChartCard } from "../chart-card.js";
 import { field, refill, segmented } from "../controls.js";
 import { duration, human, whole } from "../numbers.js";
-import { chosen } from "../suites.js";
-import { explain, intro, legend, suiteNote, suitePicker } from "../panel.js";
+import { axisName, axisValue, chosen } from "../suites.js";
+import { explain, intro, legend, readings, suiteNote, suitePicker } from "../panel.js";
 
-const STATES = ["done", "running", "stale", "failed", "pending"];
+const STATES = ["done", "set_aside", "running", "stale", "failed", "pending"];
+const POINTS = { crossing: "P_cross", onset: "P_onset" };
 const REDRAW_MS = 2000;
 
 function left(complete, running, seconds) {
   if (complete) return ["done", "nothing is missing"];
   return running ? [duration(seconds), "at this pace"] : ["–", "nothing is running"];
+}
+
+// `speed d = 40, seed 42: halves the bracket`, or why nothing is wanted.
+const nextRun = (cell) => (cell.next.length
+  ? `${cell.next[0].kind} d = ${cell.next[0].width}, seed ${cell.next[0].seed}: ${cell.next[0].why}`
+  : cell.ended ?? `waits for ${cell.open} open run${cell.open === 1 ? "" : "s"}`);
+
+// Estimate ± and the sizes on both sides of it, as far as they are known.
+function point(found) {
+  if (!found) return el("td", {}, "–");
+  if (found.estimate === null) return el("td", {}, found.status);
+  const half = found.half_width === null ? "" : ` ± ${found.half_width.toFixed(3)} dex`;
+  return el("td", {}, el("span", { class: "value" }, `${human(found.estimate)}${half}`),
+    found.bracket && el("small", {}, `in ${human(found.bracket[0])}–${human(found.bracket[1])} · ${found.status}`));
 }
 
 export function view() {
@@ -32,17 +47,24 @@ export function view() {
       return figure;
     },
   });
+  const placing = new ChartCard({ name: "placement", title: "Where both points are, run by run", height: 340,
+    onMeta: (meta) => numbers.replaceChildren(...(meta?.readings.length ? [readings(meta)] : [])) });
+  const numbers = el("div", { class: "placed-points" });
+  const cells = el("section", { class: "card stack", "aria-labelledby": "cells-title", hidden: true });
+  placing.node.hidden = true;
+  placing.heading.after(numbers);
   const node = el("div", { class: "view" },
     intro("How far are the sweeps?",
       "A sweep trains what a suite still misses. Everything here updates by itself while workers record epochs; finished work is never lost or repeated."),
     controls,
     el("section", { class: "card stack" }, tiles, bar),
     el("div", { class: "columns" },
-      el("div", { class: "stack" }, coverage.node, failures, jobs),
+      el("div", { class: "stack" }, cells, placing.node, coverage.node, failures, jobs),
       el("div", { class: "stack" }, explain("How to read this",
         "Each square is a prime and a width. It deepens as seeds finish, over all settings of the suite.",
-        legend([["pending", "waiting"], ["done", "all seeds done"], ["running", "being trained"], ["failed", "at least one failed"], ["stale", "in the bar: lost their worker; the next sweep takes them up"]]),
-        "Time left is what remains at the pace of the last ten minutes."))));
+        legend([["pending", "waiting"], ["done", "all seeds done"], ["running", "being trained"], ["failed", "at least one failed"], ["set_aside", "in the bar: set aside, censored where they are; they can be trained on"], ["stale", "in the bar: lost their worker; the next sweep takes them up"]]),
+        "Time left is what remains at the pace of the last ten minutes.",
+        "A suite that locates chooses its runs as it goes: until both points of every cell are as precise as it asks, in standard deviations. ± is half of the 95 % interval that the model behind the choice sees."))));
   let suite;
   let timer;
   let drawn = 0;
@@ -55,8 +77,40 @@ export function view() {
     query = here().query;
     refill(controls, suitePicker(all, suite),
       segmented("Kind of run", "kind", [{ value: "grok", text: "Grok" }, { value: "speed", text: "Speed" }, { value: "capacity", text: "Capacity" }], query.get("kind")), suiteNote(suite));
-    await Promise.all([progress(), coverage.load({ suite: suite.name, kind: query.get("kind") }), listJobs()]);
+    const located = suite.design === "locate";
+    cells.hidden = placing.node.hidden = !located;
+    await Promise.all([progress(), coverage.load({ suite: suite.name, kind: query.get("kind") }), listJobs(), located && place()]);
     drawn = Date.now();
+  }
+
+  // Every cell that is being located, and one of them run by run.
+  async function place() {
+    const { query } = here();
+    const asked = Object.fromEntries(["prime", ...Object.keys(suite.axes)].map((name) => [name, query.get(name)]));
+    const chart = placing.load(changed({ suite: suite.name }, asked));
+    try {
+      showCells(await ask(`/suites/${suite.name}/placement`), query);
+    } catch (error) {
+      cells.replaceChildren(el("p", { class: "note" }, error.message));
+    }
+    await chart;
+  }
+
+  function showCells(answer, query) {
+    const wanted = Object.entries(POINTS).filter(([field]) => answer.place.includes(field));
+    const placed = answer.cells.filter((cell) => cell.ended === "placed").length;
+    const named = (cell) => [`p = ${cell.prime}`, ...Object.entries(cell.setting).map(([axis, value]) => `${axisName(axis).toLowerCase()} ${axisValue(axis, value)}`)].join(", ");
+    cells.replaceChildren(
+      el("h2", { id: "cells-title" }, `${placed} of ${answer.cells.length} cell${answer.cells.length === 1 ? "" : "s"} placed`),
+      el("p", { class: "hint" }, `${whole(answer.runs)} runs and ${duration(answer.core_seconds)} of one core so far; each point is wanted to ${answer.precision} dex, with at most ${whole(answer.max_runs)} runs a cell.`),
+      el("div", { class: "table-frame" }, el("table", { class: "located" },
+        el("thead", {}, el("tr", {}, ["Cell", ...wanted.map(([, name]) => name), "Runs", "Core time", "Next, and why"].map((name) => el("th", { scope: "col" }, ...rich(name))))),
+        el("tbody", {}, answer.cells.map((cell) => el("tr", { dataset: { cell: cell.prime } },
+          el("td", {}, el("a", { "data-link": true, href: path("sweeps", changed(query, { prime: cell.prime, ...cell.setting })) }, named(cell))),
+          wanted.map(([field]) => point(cell[field])),
+          el("td", {}, whole(cell.runs), cell.open > 0 && el("small", {}, `${cell.open} open`)),
+          el("td", {}, duration(cell.core_seconds)),
+          el("td", { class: "next" }, nextRun(cell))))))));
   }
 
   function nothing() {
@@ -75,19 +129,22 @@ export function view() {
   function show(answer) {
     const { states } = answer;
     const total = STATES.reduce((sum, name) => sum + states[name], 0);
-    const closed = states.done + states.failed;
+    const located = suite.design === "locate";
+    const closed = states.done + states.failed + (located ? states.set_aside : 0);
     const tile = (name, value, detail) => el("div", { class: "tile", dataset: { tile: name } },
       el("div", { class: "name" }, name), el("div", { class: "value" }, value), el("div", { class: "detail" }, detail));
     tiles.replaceChildren(
-      tile("Runs done", `${whole(states.done)} of ${whole(total)}`, `${total ? Math.floor((100 * states.done) / total) : 0} %, revision ${answer.revision}`),
+      tile("Runs done", `${whole(states.done)} of ${whole(total)}`, [
+        located ? "chosen so far" : `${total ? Math.floor((100 * states.done) / total) : 0} %`,
+        states.set_aside && `${whole(states.set_aside)} set aside`, `revision ${answer.revision}`].filter(Boolean).join(", ")),
       tile("Running now", whole(states.running), states.stale ? `${whole(states.stale)} lost their worker` : `${whole(states.pending)} waiting`),
       tile("Throughput", answer.runs_per_minute === null ? "–" : `${human(answer.runs_per_minute)} / min`, "runs closed, last ten minutes"),
-      tile("Time left", ...left(closed === total, states.running > 0, answer.seconds_left)),
+      tile("Time left", ...(located && closed !== total ? ["open", "until every cell is placed"] : left(closed === total, states.running > 0, answer.seconds_left))),
       tile("Epochs recorded", human(answer.epochs_recorded), answer.inherited ? `${whole(answer.inherited)} runs inherited` : "every one in the database"),
       tile("Failed", whole(states.failed), states.failed ? "see the reasons below" : "none"));
-    bar.setAttribute("aria-label", STATES.map((name) => `${states[name]} ${name}`).join(", "));
+    bar.setAttribute("aria-label", STATES.map((name) => `${states[name]} ${name.replace("_", " ")}`).join(", "));
     bar.replaceChildren(...STATES.filter((name) => name !== "pending" && states[name]).map((name) => {
-      const part = el("span", { title: `${whole(states[name])} ${name}` });
+      const part = el("span", { title: `${whole(states[name])} ${name.replace("_", " ")}` });
       part.style.width = `${(100 * states[name]) / total}%`;
       part.style.background = `var(--${name})`;
       return part;
@@ -173,9 +230,9 @@ export function view() {
     const wait = Math.max(0, drawn + REDRAW_MS - Date.now());
     timer = setTimeout(async () => {
       drawn = Date.now();
-      await Promise.all([progress(), coverage.load(coverage.query)]);
+      await Promise.all([progress(), coverage.load(coverage.query), suite.design === "locate" && place()]);
     }, wait);
   }
 
-  return { node, update, heard, redraw: () => coverage.redraw(), leave: () => clearTimeout(timer) };
+  return { node, update, heard, redraw: () => Promise.all([coverage.redraw(), placing.redraw()]), leave: () => clearTimeout(timer) };
 }
