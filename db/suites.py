@@ -233,7 +233,7 @@ def register_suite(
     _refuse_name(name)
     with engine.begin() as connection:
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": REGISTRATION_LOCK})
-        _refuse_change_of_frozen(connection, name, digest)
+        _refuse_change_of_frozen(connection, name, digest, spec)
         chosen = _chosen(runs, inherited)
         known = _unchanged(connection, name, spec, digest, chosen)
         if known is not None:
@@ -362,15 +362,33 @@ def _shown(name: str) -> str:
     return name if re.fullmatch(SUITE_NAME.rstrip("$"), name) else ascii(name[:100])
 
 
-def _refuse_change_of_frozen(connection: Connection, name: str, digest: str) -> None:
+def _refuse_change_of_frozen(
+    connection: Connection, name: str, digest: str, spec: Mapping[str, Any]
+) -> None:
     row = connection.execute(
-        text("SELECT hash, frozen_at FROM suites WHERE name = :name FOR UPDATE"), {"name": name}
+        text("SELECT hash, frozen_at, spec FROM suites WHERE name = :name FOR UPDATE"),
+        {"name": name},
     ).one_or_none()
-    if row is not None and row.frozen_at is not None and row.hash != digest:
+    if row is None or row.frozen_at is None:
+        return
+    before, now = _chooser(row.spec), _chooser(spec)
+    if before != now and row.hash == digest:
+        raise SuiteError(
+            f"suite {name} was frozen at {row.frozen_at:%Y-%m-%d %H:%M} with chooser {before}, and "
+            f"this version has {now}: go on with the version it was frozen with, or give it "
+            "another name"
+        )
+    if row.hash != digest:
         raise SuiteError(
             f"suite {name} was frozen at {row.frozen_at:%Y-%m-%d %H:%M} with hash "
             f"{row.hash[:12]}, but now has {digest[:12]}: give the changed suite another name"
         )
+
+
+def _chooser(spec: Any) -> str | None:
+    """The hash of the code that chooses a located suite's runs; None for a grid."""
+    design = spec.get("design") if isinstance(spec, Mapping) else None
+    return design.get("chooser") if isinstance(design, Mapping) else None
 
 
 Chosen = dict[str, tuple[bool, RunSpec]]  # by key: whether inherited, and the spec

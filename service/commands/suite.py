@@ -172,6 +172,7 @@ def described_design(suite: Suite) -> str:
     return (
         f"locates {' and '.join(design.place)} of {count(cell_count(suite.members()), 'cell')} to "
         f"{design.precision:g} dex, at most {count(design.max_runs, 'run')} each, chosen as it goes"
+        + (f"; begins where {', '.join(design.prior)} ended" if design.prior else "")
     )
 
 
@@ -238,11 +239,11 @@ def settle_change(suite: Suite, engine: Engine, *, replace: bool) -> None:
     """
     from groktime.db.suites import ChangedSuite, suite_change
     from groktime.service.sweep.cost import suite_cost
-    from groktime.service.sweep.selection import register, wanted_runs
+    from groktime.service.sweep.selection import register, stored, wanted_runs
 
     inherited = [member.spec for donor in suite.inherited for member in donor.members]
     runs = wanted_runs(suite, engine)
-    change = suite_change(engine, suite.name, suite.stored(), suite.digest, runs, inherited)
+    change = suite_change(engine, suite.name, stored(suite), suite.digest, runs, inherited)
     if change is None:
         return
     typer.echo(str(change), err=True)

@@ -178,8 +178,12 @@ class Suite:
 
 
 def digest_of(file: SuiteFile, keys: Iterable[str], donors: Mapping[str, Sequence[str]]) -> str:
-    """The hash of a suite's content, its runs' keys and those of each donor, sorted."""
-    content = file.model_dump(mode="json", by_alias=True, exclude={"description", "notes"})
+    """The hash of a suite's content, its runs' keys and those of each donor, sorted.
+
+    Of a located suite these are the runs it may choose from, not those it has chosen.
+    """
+    wording: dict[str, Any] = {"description": True, "notes": True, "design": {"chooser"}}
+    content = file.model_dump(mode="json", by_alias=True, exclude=wording)
     text = json.dumps([SPEC_VERSION, content, sorted(keys), donors], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -7,6 +7,7 @@ route use one vocabulary.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -22,6 +23,7 @@ from groktime.service.spec import (
     KINDS,
     MAX_EPOCHS,
     MAX_WIDTH,
+    SUITE_NAME,
     Kind,
     NamedOperation,
     Positions,
@@ -107,11 +109,35 @@ class Design(Strict):
     )
     widths: Numbers = Field(tuple(range(16, 258, 2)), description="even widths that may be trained")
     max_runs: int = Field(60, ge=4, le=10_000, description="most runs of one cell")
+    max_hours: float | None = later(
+        None, gt=0, le=1e6, description="most core-hours of one cell; default: no limit"
+    )
+    seeds_apart: bool = later(
+        False, description="seeds by turns for the crossing and for the onset, none for both"
+    )
+    prior: tuple[str, ...] = later(
+        (), description="earlier suites whose cells tell where to begin; they change no estimate"
+    )
+    chooser: str | None = later(
+        None,
+        max_length=64,
+        description="hash of the code that chooses, written when the suite is registered",
+    )
 
-    @field_validator("place", mode="before")
+    @field_validator("place", "prior", mode="before")
     @classmethod
     def _tuple(cls, value: Any) -> Any:
         return tuple(value) if isinstance(value, list) else value
+
+    @field_validator("prior")
+    @classmethod
+    def _no_suite_twice(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for index, name in enumerate(value):
+            if not re.fullmatch(SUITE_NAME.rstrip("$"), name):
+                raise refuse(f"{name[:100]!r} is not the name of a suite", index)
+            if name in value[:index]:
+                raise refuse(f"{name!r} is given twice", index)
+        return value
 
     @field_validator("place")
     @classmethod

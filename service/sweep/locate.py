@@ -276,7 +276,8 @@ class _Search:
         if unresolved:
             return self._step_from(unresolved[-1], SCAN, "neither speed was reached so far")
         centre = math.log(self.grid.k_mem) + self.prior.crossing
-        for offset in (0.0, SCAN, -SCAN):
+        step = min(SCAN, max(NARROW, 2 * self.prior.crossing_spread))
+        for offset in (0.0, step, -step):
             self._ask_pair(self.grid.nearest(centre + offset), "first look around the prior")
         return Point("searching")
 

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
 from sqlalchemy import Connection, text
 
+from groktime.db.suites import get_suite
 from groktime.service.analysis.conventions import MinimumDelay
 from groktime.service.spec import LADDER, RunSpec
 from groktime.service.suites import Suite
-from groktime.service.suites.schema import Analysis
+from groktime.service.suites.schema import Analysis, Design
+from groktime.service.suites.stored import read_stored
 from groktime.service.sweep.cost import flops_per_epoch
 from groktime.service.sweep.locate import (
     Choice,
@@ -52,7 +54,7 @@ FROM suites s JOIN suite_runs sr ON sr.suite_id = s.id JOIN runs r ON r.id = sr.
 WHERE s.name = :suite AND r.kind <> 'capacity' ORDER BY r.id
 """
 
-Ended = Literal["placed", "nothing left to learn", "out of runs"]
+Ended = Literal["placed", "nothing left to learn", "out of runs", "out of hours"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +66,7 @@ class Space:
     setting: Mapping[str, Any]
     specs: Mapping[Run, RunSpec]
     grid: Grid
+    resolved: tuple[tuple[str, str], ...]  # every setting, swept or not
 
 
 @dataclass(frozen=True)
@@ -137,7 +140,8 @@ def spaces(suite: Suite, primes: Collection[int] = ()) -> list[Space]:
             (m.spec.kind, m.spec.model.width, m.spec.seed): m.spec for m in members
         }
         label = f"p={prime}" + (f", {setting}" if setting else "")
-        found.append(Space(label, prime, members[0].setting, specs, _grid(specs)))
+        resolved = tuple(sorted((k, str(v)) for k, v in members[0].resolved.items()))
+        found.append(Space(label, prime, members[0].setting, specs, _grid(specs), resolved))
     return found
 
 
@@ -181,31 +185,55 @@ def _ladder_place(threshold: float) -> int:
     return min(at, len(LADDER) - 1) + 1
 
 
-def located_cells(
+def learnt_cells(
     suite: Suite, spaces: Sequence[Space], runs: Sequence[RecordedRun]
+) -> list[Learnt]:
+    """What the cells of a suite, located or not, teach others: each by its own runs alone."""
+    by_key = {run.key: run for run in runs}
+    found = []
+    for space in spaces:
+        known = _known(space, by_key, suite.analysis)
+        progress = _searched(space, known, Prior(), Design())
+        found.append(
+            Learnt(
+                math.log(space.grid.k_mem),
+                space.resolved,
+                _estimate(progress.crossing),
+                _estimate(progress.onset) if known.findings else None,
+                known.findings,
+            )
+        )
+    return found
+
+
+def earlier_cells(connection: Connection, names: Sequence[str]) -> tuple[Learnt, ...]:
+    """What the cells of these suites teach; a name that is not in the database is refused."""
+    found: list[Learnt] = []
+    for name in names:
+        suite = read_stored(name, get_suite(connection, name).spec)
+        found += learnt_cells(suite, spaces(suite), recorded_runs(connection, suite))
+    return tuple(found)
+
+
+def located_cells(
+    suite: Suite,
+    spaces: Sequence[Space],
+    runs: Sequence[RecordedRun],
+    earlier: Sequence[Learnt] = (),
 ) -> list[LocatedCell]:
-    """How far every cell is located by these runs; cells of a suite learn from each other."""
+    """How far every cell is located by these runs.
+
+    Cells of a suite learn from each other where to look, and from those of `earlier` suites.
+    """
     design = suite.file.design
     assert design is not None, "only a located suite has located cells"
     by_key = {run.key: run for run in runs}
-    known = [_known(space, by_key, suite.analysis) for space in spaces]
-    asked = (design.precision, design.place)
-    alone = [_searched(space, k, Prior(), *asked) for space, k in zip(spaces, known, strict=True)]
-    learnt = [
-        Learnt(
-            math.log(space.grid.k_mem),
-            tuple(sorted((name, str(value)) for name, value in space.setting.items())),
-            _estimate(progress.crossing),
-            _estimate(progress.onset),
-            k.findings,
-        )
-        for space, k, progress in zip(spaces, known, alone, strict=True)
-    ]
+    learnt = learnt_cells(suite, spaces, runs)
     cells = []
-    for index, (space, k) in enumerate(zip(spaces, known, strict=True)):
-        prior = prior_of(learnt[index], [*learnt[:index], *learnt[index + 1 :]])
-        progress = _searched(space, k, prior, *asked)
-        cells.append(_cell(space, k, progress, design.max_runs))
+    for index, space in enumerate(spaces):
+        known = _known(space, by_key, suite.analysis)
+        prior = prior_of(learnt[index], [*learnt[:index], *learnt[index + 1 :], *earlier])
+        cells.append(_cell(space, known, _searched(space, known, prior, design), design))
     return cells
 
 
@@ -258,12 +286,35 @@ def _finding(at: Run, run: RecordedRun, least: MinimumDelay) -> Finding:
 
 
 @lru_cache(maxsize=4096)
-def _searched(
-    space: Space, known: _Known, prior: Prior, precision: float, place: tuple[Wanted, ...]
-) -> Progress:
+def _searched(space: Space, known: _Known, prior: Prior, design: Design) -> Progress:
     """Asked again about the same runs the answer is the same: most cells have not changed."""
+    if not design.seeds_apart:
+        return _progress(space.grid, known, prior, design.precision, design.place)
+    parts = []
+    for place, first in (("crossing", 0), ("onset", 1)):
+        seeds = space.grid.seeds[first::2]
+        own = replace(
+            known,
+            findings=tuple(f for f in known.findings if f.seed in seeds),
+            in_flight=frozenset(run for run in known.in_flight if run[2] in seeds),
+        )
+        wanted: tuple[Wanted, ...] = tuple(p for p in design.place if p == place)
+        grid = replace(space.grid, seeds=seeds)
+        parts.append(_progress(grid, own, prior, design.precision, wanted))
+    crossing, onset = parts
+    return Progress(
+        crossing.crossing,
+        onset.onset,
+        (*crossing.choices, *onset.choices),
+        crossing.waits or onset.waits,
+    )
+
+
+def _progress(
+    grid: Grid, known: _Known, prior: Prior, precision: float, place: tuple[Wanted, ...]
+) -> Progress:
     return locate(
-        space.grid,
+        grid,
         known.findings,
         precision=precision,
         wanted=place,
@@ -280,13 +331,14 @@ def _estimate(point: Point | None) -> tuple[float, float] | None:
     return math.log(point.params), point.half_width * DEX / 2
 
 
-def _cell(space: Space, known: _Known, progress: Progress, max_runs: int) -> LocatedCell:
+def _cell(space: Space, known: _Known, progress: Progress, design: Design) -> LocatedCell:
     spent = len(known.findings) + sum(f not in known.trained for f in known.in_flight)
-    out = bool(progress.choices) and spent >= max_runs
+    late = design.max_hours is not None and known.seconds >= 3600 * design.max_hours
+    out = bool(progress.choices) and (spent >= design.max_runs or late)
     points = [point for point in (progress.crossing, progress.onset) if point is not None]
     ended: Ended | None = None
     if out and not known.in_flight:
-        ended = "out of runs"
+        ended = "out of hours" if late else "out of runs"
     elif progress.is_done:
         placed = all(point.status == "placed" for point in points)
         ended = "placed" if placed else "nothing left to learn"
@@ -302,17 +354,20 @@ def _cell(space: Space, known: _Known, progress: Progress, max_runs: int) -> Loc
         in_flight=tuple(sorted(known.in_flight)),
         failed=len(known.lost),
         core_seconds=known.seconds,
-        max_runs=max_runs,
+        max_runs=design.max_runs,
     )
 
 
 def only_signs(
-    suite: Suite, spaces: Sequence[Space], runs: Sequence[RecordedRun]
+    suite: Suite,
+    spaces: Sequence[Space],
+    runs: Sequence[RecordedRun],
+    earlier: Sequence[Learnt] = (),
 ) -> list[RecordedRun]:
     """Unfinished speed runs that may be set aside where they are: only their sign is wanted."""
     by_key = {run.key: run for run in runs}
     found = []
-    for space, cell in zip(spaces, located_cells(suite, spaces, runs), strict=True):
+    for space, cell in zip(spaces, located_cells(suite, spaces, runs, earlier), strict=True):
         sides = cell.crossing.bracket or () if cell.crossing else ()
         bracket = [width for width, params in space.grid.params.items() if float(params) in sides]
         epochs = sign_epochs(_known(space, by_key, suite.analysis).findings, bracket)

@@ -26,6 +26,7 @@ from groktime.service.sweep.locate import Choice
 from groktime.service.sweep.located import (
     LocatedCell,
     RecordedRun,
+    earlier_cells,
     located_cells,
     only_signs,
     recorded_runs,
@@ -66,9 +67,12 @@ class Locator:
     _expired_at: float = -EXPIRE_SECONDS
 
     def __post_init__(self) -> None:
+        assert self.suite.file.design is not None, "only a located suite chooses its runs"
         self.spaces = spaces(self.suite, self.options.selection.primes)
         self._spaces = {space.label: space for space in self.spaces}
         self._keys = {spec.key for space in self.spaces for spec in space.specs.values()}
+        with self.engine.connect() as connection:
+            self._earlier = earlier_cells(connection, self.suite.file.design.prior)
         self.registered = register(self.suite, self.engine)
         if self.options.retry_failed:
             reopen(self.engine, [run.id for run in self.refresh() if run.state == "failed"])
@@ -80,7 +84,7 @@ class Locator:
             retrying(lambda: expire(self.engine))
             self._expired_at = time.monotonic()
         runs = [run for run in retrying(self._read) if run.key in self._keys]
-        self.cells = located_cells(self.suite, self.spaces, runs)
+        self.cells = located_cells(self.suite, self.spaces, runs, self._earlier)
         return runs
 
     def _read(self) -> list[RecordedRun]:
@@ -178,7 +182,7 @@ class Locator:
     def set_aside(self, owner: str) -> None:
         """Censor this sweep's speed runs that are only a sign, and those that nobody trains."""
         runs = [run for run in retrying(self._read) if run.key in self._keys]
-        chosen = {run.id: run for run in only_signs(self.suite, self.spaces, runs)}
+        chosen = {run.id: run for run in only_signs(self.suite, self.spaces, runs, self._earlier)}
         if not chosen:
             return
         for run, epoch in retrying(

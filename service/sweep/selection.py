@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from groktime.service.sweep.progress import Weight
 from groktime.workers.checkpoints import CheckpointStore
 from groktime.workers.engines import stack_shape
 
+CHOOSER = ("locate.py", "priors.py", "located.py")  # what decides which run comes next
 ANY_RATE = 1e11  # FLOP/s; finished runs correct it, whatever it is
 
 SUITE_RUNS = """
@@ -217,13 +220,29 @@ def register(
     return register_suite(
         engine,
         suite.name,
-        suite.stored(),
+        stored(suite),
         suite.digest,
         runs,
         inherited,
         replace=replace,
         design=design,
     )
+
+
+def stored(suite: Suite) -> dict[str, Any]:
+    """The suite's file as the database keeps it; a located one with the hash of its chooser."""
+    spec = suite.stored()
+    if suite.file.design is not None:
+        spec["design"] = {**spec["design"], "chooser": chooser_hash()}
+    return spec
+
+
+@lru_cache(maxsize=1)
+def chooser_hash() -> str:
+    """A hash of the code that chooses runs: a frozen located suite keeps to it."""
+    folder = Path(__file__).parent
+    code = b"".join((folder / name).read_bytes() for name in CHOOSER)
+    return hashlib.sha256(code).hexdigest()[:16]
 
 
 def wanted_runs(suite: Suite, engine: Engine, chosen: Sequence[RunSpec] = ()) -> list[RunSpec]:

@@ -22,11 +22,14 @@ from sqlalchemy import text
 from groktime.db.claims import claim, expire, release
 from groktime.db.maintenance import check
 from groktime.db.recorder import Recorder, set_aside_runs
+from groktime.db.suites import freeze_suite
 from groktime.service.answers.crossing import crossing
 from groktime.service.answers.question import Question
 from groktime.service.answers.records import reading
+from groktime.service.errors import InputError, SuiteError
 from groktime.service.spec import RunSpec
 from groktime.service.suites import Suite, load_suite
+from groktime.service.sweep import selection
 from groktime.service.sweep.locator import SYSTEMIC_CRASHES, TRIES, Locator
 from groktime.service.sweep.priors import Run
 from groktime.service.sweep.selection import SweepOptions, register
@@ -38,7 +41,7 @@ positions: none
 primes: [{primes}]
 seeds: [42, 43, 44, 45]
 stop: {{max_epochs: {cap}}}
-design: {{widths: {{from: 16, to: 80, step: 4}}, precision: 0.05, max_runs: 40}}
+design: {{widths: {{from: 16, to: 80, step: 4}}, precision: 0.05, max_runs: 40{more}}}
 """
 
 
@@ -97,9 +100,9 @@ class Worker:
 
 @pytest.fixture
 def suite(tmp_path: Path) -> Callable[..., Suite]:
-    def make(primes: str = "59") -> Suite:
-        path = tmp_path / "located.yaml"
-        path.write_text(SUITE.format(primes=primes, cap=CAP))
+    def make(primes: str = "59", more: str = "", name: str = "located") -> Suite:
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(SUITE.format(primes=primes, cap=CAP, more=more))
         return load_suite(path)
 
     return make
@@ -281,3 +284,72 @@ def test_another_sweep_that_goes_on_is_left_its_runs(
     assert at_work.locator.next(()) != [[theirs]]
     release(database.engine, [held], "stopped")
     assert at_work.locator.held_by_others() == []
+
+
+def test_with_seeds_apart_no_seed_serves_both_points(
+    database: Database, suite: Callable[..., Suite]
+) -> None:
+    at_work = worker(database, suite(more=", seeds_apart: true"))
+    at_work.work()
+    (cell,) = at_work.locator.cells
+    assert cell.ended is not None
+    speed = "SELECT array_agg(DISTINCT seed ORDER BY seed) FROM runs WHERE kind = 'speed'"
+    assert set(database.scalar(speed)) <= {42, 44}
+    onset = "SELECT count(*) FROM runs WHERE kind = 'grok' AND seed IN (43, 45)"
+    assert database.scalar(onset) > 0
+
+
+def test_a_cell_ends_when_its_hours_are_spent(
+    database: Database, suite: Callable[..., Suite]
+) -> None:
+    at_work = worker(database, suite(more=", max_hours: 0.001"))
+    at_work.work()
+    (cell,) = at_work.locator.cells
+    assert cell.ended == "out of hours"
+    assert 3.6 <= cell.core_seconds < 3.6 + 2 * 1.5, "a run of a second and a half too many"
+
+
+def test_an_earlier_suite_tells_where_to_look_only_where_it_is_allowed(
+    database: Database, suite: Callable[..., Suite]
+) -> None:
+    worker(database, suite("53, 61")).work()
+    alone = worker(database, suite(name="alone")).locator.cells[0]
+    told = worker(database, suite(name="told", more=", prior: [located]")).locator.cells[0]
+    near = [min(abs(c.width - 38) for c in cell.choices) for cell in (told, alone)]
+    assert near[0] <= near[1]
+    assert told.choices != alone.choices
+    with pytest.raises(SuiteError, match="'nowhere' is not in the database"):
+        worker(database, suite(name="lost", more=", prior: [nowhere]"))
+    assert database.scalar("SELECT count(*) FROM suites WHERE name = 'lost'") == 0
+
+
+def test_freezing_freezes_the_design_and_its_chooser_not_the_runs(
+    database: Database, suite: Callable[..., Suite], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register(suite(), database.engine)
+    frozen = freeze_suite(database.engine, "located")
+    at_work = worker(database, suite())
+    assert at_work.work() > 10, "runs are chosen after the freezing"
+    assert frozen == suite().digest == database.scalar("SELECT hash FROM suites")
+    with pytest.raises(SuiteError, match="was frozen"):
+        register(suite(more=", prior: [located]"), database.engine)
+    monkeypatch.setattr(selection, "chooser_hash", lambda: "another")
+    with pytest.raises(SuiteError, match=r"with chooser [0-9a-f]{16}, and this version"):
+        register(suite(), database.engine)
+
+
+def test_a_suite_that_is_not_frozen_takes_another_chooser(
+    database: Database, suite: Callable[..., Suite], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker(database, suite()).work()
+    monkeypatch.setattr(selection, "chooser_hash", lambda: "another")
+    register(suite(), database.engine)
+    assert database.scalar("SELECT spec->'design'->>'chooser' FROM suites") == "another"
+
+
+def test_filters_that_a_located_suite_cannot_keep_to_are_refused(
+    suite: Callable[..., Suite],
+) -> None:
+    options = SweepOptions(selection=selection.Selection(widths=[28]))
+    with pytest.raises(InputError, match=r"--width: located is located .* accepted: --prime"):
+        selection.check_located(suite(), options)
