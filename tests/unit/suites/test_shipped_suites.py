@@ -37,6 +37,16 @@ OTHERS = {
     "capacity-protocols",
     "capacity-patience",
     "weight_decay-two-cores",
+    "operations-two-cores",
+    "control_labels-two-cores",
+    "dropout-two-cores",
+    "train_fraction-two-cores",
+    "small_decay-two-cores",
+    "permutations-two-cores",
+    "init_scale-two-cores",
+    "depth-two-cores",
+    "learning_rate-two-cores",
+    "figure4",
     "demo",
 }
 
@@ -50,6 +60,14 @@ def test_every_suite_of_the_paper_is_shipped() -> None:
 def test_run_counts_are_those_of_the_paper(name: str, suffix: str) -> None:
     counts = load_suite(name + suffix).counts()
     assert (counts["speed"], counts["grok"], counts["capacity"]) == COUNTS[name]
+
+
+def test_located_operations_share_their_speed_runs_too() -> None:
+    speeds: dict[str, int] = {}
+    for member in load_suite("operations-two-cores").members():
+        if member.spec.kind == "speed":
+            speeds[member.spec.key] = speeds.get(member.spec.key, 0) + 1
+    assert len(speeds) == 5 * 5 * 69  # primes × seeds × widths, whatever the operation
 
 
 def test_the_operations_share_their_speed_runs() -> None:
