@@ -148,7 +148,7 @@ def state(
 REQUIRED = ("quantity", "low", "high", "why")
 OPTIONAL = ("prime", "setting", "convention")
 CONVENTIONS = (
-    *("method", "clock", "t_mem", "t_gen", "e_train", "e_val"),
+    *("method", "clock", "labels", "t_mem", "t_gen", "e_train", "e_val"),
     *("min_delay", "min_delay_share"),
 )
 
