@@ -97,6 +97,10 @@ class Client:
         """T_mem against the capacity fraction over primes."""
         return self.get("law", suite=suite, **parameters)
 
+    def delay_law(self, suite: str | None = None, **parameters: Any) -> Answer:
+        """Laws of the delay, each tried on primes left out."""
+        return self.get("delay_law", suite=suite, **parameters)
+
     def tests(self, suite: str | None = None, **parameters: Any) -> Answer:
         """Every cell of a suite and the tests on them."""
         return self.get("tests", suite=suite, **parameters)

@@ -11,6 +11,7 @@ from typing import Any
 
 from groktime.db.forecasts import ForecastRow
 from groktime.service.analysis.capacity import BitsPerParameter, CapacityFit
+from groktime.service.analysis.delay_law import NormCalibration
 from groktime.service.analysis.law import Collapse, GeneralisationLaw, LawFit
 from groktime.service.answers.capacity import CapacityAnswer, CapacityPoint, WidthCapacity
 from groktime.service.answers.cell_tests import TestsAnswer
@@ -22,6 +23,7 @@ from groktime.service.answers.delay import (
     OnsetPoint,
     RegimesAnswer,
 )
+from groktime.service.answers.delay_law import DelayLawAnswer
 from groktime.service.answers.law import LawAnswer
 from groktime.service.answers.placement import NextRun, PlacedPoint, PlacementAnswer
 from groktime.service.answers.suites import CoverageAnswer
@@ -186,6 +188,17 @@ def law_rows(answer: LawAnswer) -> list[Row]:
     return [
         head | flat(point) | _part("per_prime", own.get(point.prime), LawFit) | more
         for point in answer.points
+    ]
+
+
+def delay_law_rows(answer: DelayLawAnswer) -> list[Row]:
+    """One row per law with its errors, and κ and V* beside the laws of the norm."""
+    head = _head(answer) | {name: getattr(answer.laws, name) for name in ("runs", "delayed")}
+    head |= {"left_out": answer.left_out}
+    own = {fit.law: fit for fit in answer.laws.calibration}
+    return [
+        head | flat(held) | _part("calibration", own.get(held.law), NormCalibration)
+        for held in answer.laws.held_out
     ]
 
 

@@ -28,6 +28,7 @@ from groktime.service.answers.delay import (
     onset,
     regimes,
 )
+from groktime.service.answers.delay_law import DelayLawAnswer, delay_law
 from groktime.service.answers.law import LawAnswer, law
 from groktime.service.answers.question import Question
 from groktime.service.answers.records import read_suite
@@ -37,7 +38,12 @@ router = APIRouter(tags=["questions"], dependencies=[MayRead])
 Asked = Annotated[AnswerQuery, Query()]
 
 # What a question needs that is not about one cell.
-NEEDS: dict[str, About] = {"capacity": "capacity", "law": "suite", "tests": "suite"}
+NEEDS: dict[str, About] = {
+    "capacity": "capacity",
+    "law": "suite",
+    "delay_law": "suite",
+    "tests": "suite",
+}
 
 
 async def _answer(
@@ -160,6 +166,17 @@ async def get_law(request: Request, query: Annotated[LawQuery, Query()]) -> Resp
     """T_mem against f over primes: the exponential law, its rivals and the collapse test."""
     window = fraction_window(query)
     return await _answer(request, query, "law", lambda c, q: law(c, q, window), tables.law_rows)
+
+
+@router.get(
+    "/delay_law",
+    response_model=DelayLawAnswer,
+    responses=TWINS,
+    summary="Does the weight norm or the crossing predict how long the delay is?",
+)
+async def get_delay_law(request: Request, query: Asked) -> Response:
+    """Errors on primes left out: the norm law, the crossing, the size and a constant."""
+    return await _answer(request, query, "delay_law", delay_law, tables.delay_law_rows)
 
 
 @router.get(

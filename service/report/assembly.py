@@ -17,7 +17,7 @@ from groktime.service.report.drawings import (
     prediction_drawing,
     residual_drawing,
 )
-from groktime.service.report.laws import capacity_blocks, law_blocks
+from groktime.service.report.laws import capacity_blocks, delay_law_blocks, law_blocks
 from groktime.service.report.registration import registration_blocks
 from groktime.service.report.scope import provenance, scope
 from groktime.service.report.tables import (
@@ -94,6 +94,7 @@ def _chapter(content: SuiteContent, command: str) -> tuple[list[Section], list[D
         Section("Within a setting", 2, tuple(within_tables(content))),
         Section("Capacity", 2, tuple(capacity_blocks(content))),
         Section("Laws of the speeds", 2, tuple(law_blocks(content))),
+        Section("Length of the delay", 2, tuple(delay_law_blocks(content))),
         Section("Provenance", 2, tuple(provenance(content, command))),
     ]
     return sections, [drawing for drawing, _ in figures]

@@ -15,6 +15,7 @@ from groktime.service.answers.cell_tests import CellTests, cell_tests
 from groktime.service.answers.context import cell_context
 from groktime.service.answers.crossing import CrossingAnswer, SpeedsAnswer, crossing_of, speeds_of
 from groktime.service.answers.delay import DelayAnswer, RegimesAnswer, delay_of, regimes_of
+from groktime.service.answers.delay_law import DelayLawAnswer, delay_law
 from groktime.service.answers.law import LawAnswer, law
 from groktime.service.answers.question import (
     Method,
@@ -81,6 +82,7 @@ class SuiteContent:
     settings: tuple[SettingContent, ...]
     reference: Reference | None
     registration: Registration
+    delay_law: DelayLawAnswer | str
 
     @property
     def name(self) -> str:
@@ -124,6 +126,7 @@ def gather(connection: Connection, name: str) -> SuiteContent:
         settings=tuple(_setting(connection, name, setting, found) for setting in settings),
         reference=find_reference(runs, tuple(summary.axes)),
         registration=registration(connection, record),
+        delay_law=said(partial(delay_law, connection, Question(suite=name))),
     )
 
 

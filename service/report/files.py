@@ -17,6 +17,7 @@ from sqlalchemy import Connection
 from groktime.service.analysis.capacity import BitsPerParameter
 from groktime.service.answers.capacity import CapacityAnswer
 from groktime.service.answers.cell_tests import TestsAnswer, flat_answer
+from groktime.service.answers.delay_law import DelayLawAnswer
 from groktime.service.answers.law import LawAnswer
 from groktime.service.answers.suites import TrainingAnswer
 from groktime.service.errors import InputError
@@ -130,6 +131,9 @@ def numbers(content: SuiteContent) -> dict[str, Any]:
             else _plain(TestsAnswer, flat_answer(answer))
             for (method, clock), answer in content.tests.items()
         },
+        "delay_law": content.delay_law
+        if isinstance(content.delay_law, str)
+        else _plain(DelayLawAnswer, content.delay_law),
         "settings": [
             {
                 "setting": dict(part.setting),

@@ -42,7 +42,13 @@ from groktime.service.report.document import (
     markdown,
 )
 from groktime.service.report.files import numbers, put_file
-from groktime.service.report.laws import c_model, c_model_text, capacity_blocks, law_blocks
+from groktime.service.report.laws import (
+    c_model,
+    c_model_text,
+    capacity_blocks,
+    delay_law_blocks,
+    law_blocks,
+)
 from groktime.service.report.paper import overall, strata
 from groktime.service.report.predictions import median_bounds, rank_text, swept
 from groktime.service.report.registration import registration_blocks
@@ -286,6 +292,7 @@ def suite_page(content: SuiteContent, found: Sequence[Pair]) -> tuple[Document, 
             (*pooled_tables(content), conventions_table(content), *within_tables(content)),
         ),
         Section("Capacity and speeds", 1, (*capacity_blocks(content), *law_blocks(content))),
+        Section("Length of the delay", 1, tuple(delay_law_blocks(content))),
         Section("Scope", 1, tuple(scope(content))),
         Section("Run it again", 1, tuple(_again(content))),
     ]

@@ -22,7 +22,8 @@ def test_a_crossing_is_one_call_away(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    "question", ["crossing", "onset", "delay", "regimes", "speeds", "capacity", "law", "tests"]
+    "question",
+    ["crossing", "onset", "delay", "regimes", "speeds", "capacity", "law", "delay_law", "tests"],
 )
 def test_every_question_has_a_method(client: Client, question: str) -> None:
     assert getattr(client, question)(suite="tiny") == client.get(question, suite="tiny")

@@ -28,7 +28,17 @@ from schemathesis.specs.openapi.checks import (
 from groktime.api.app import create_app
 from groktime.service.settings import Settings
 
-QUESTIONS = ["crossing", "onset", "delay", "regimes", "speeds", "capacity", "law", "tests"]
+QUESTIONS = [
+    "crossing",
+    "onset",
+    "delay",
+    "regimes",
+    "speeds",
+    "capacity",
+    "law",
+    "delay_law",
+    "tests",
+]
 # One never ends, the other draws every figure of a suite.
 LEFT_OUT = ["/events", "/suites/{suite}/report"]
 AS_DESCRIBED = [status_code_conformance, content_type_conformance, response_schema_conformance]

@@ -22,6 +22,7 @@ ANSWERS = {
     "/speeds?prime=29": 60,
     "/capacity": 24,
     "/law": 16,
+    "/delay_law": 5,
     "/tests": 3,
     "/suites": 2,
     "/suites/tiny/coverage": 40,
