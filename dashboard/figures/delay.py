@@ -65,7 +65,8 @@ def delay_figure(
     panels = arrangement == "panels"
     speed_points = (*speeds.t_mem, *speeds.t_gen)
     widths = sorted({p.width for p in delay.points} | {p.width for p in speed_points})
-    low, high = span([p.params for p in delay.points] + [p.params for p in speed_points])
+    sizes = [p.params for p in delay.points] + [p.params for p in speed_points]
+    low, high = span([*sizes, *_expected_ends(placed)])
     t_low, t_high = span([t for p in speed_points for t in watched(p)], margin=0.08)
     data = [
         *speed_traces("T_gen", "gen", speeds.t_gen, speeds, axis="y2"),
@@ -92,7 +93,7 @@ def delay_figure(
         yaxis2=times | ({"domain": list(SPEEDS)} if panels else apart),
         shapes=[
             *regime_shapes(regimes, low, high, strip),
-            *_expected(placed, low, high),
+            *_expected(placed),
             *_marks(crossing, low, high, DELAYS[0] if panels else 0.0),
         ],
         annotations=_labels(crossing, low, high),
@@ -140,20 +141,32 @@ def _delay_traces(delay: DelayAnswer, widths: Sequence[int]) -> list[Trace]:
     return [per_seed, minimum]
 
 
-def _expected(placed: PlacedCell | None, low: float, high: float) -> list[dict[str, Any]]:
+def _bands(placed: PlacedCell | None) -> list[tuple[float, float, str]]:
     """Where a search that goes on expects both points: its interval, else the bracket."""
-    shapes: list[dict[str, Any]] = []
     if placed is None or placed.ended is not None:
-        return shapes
+        return []
+    found = []
     for point, role in ((placed.crossing, "cross"), (placed.onset, "onset")):
         if point is None or point.estimate is None:
             continue
-        ends = (point.low, point.high) if point.low is not None else point.bracket or (None, None)
-        left, right = max(ends[0] or low, low), min(ends[1] or high, high)
-        if left < right:
-            edge = {"color": COLOURS[role], "width": 1, "dash": "dot"}
-            shapes.append(band(left, right, COLOURS[f"{role}_band"]) | {"line": edge})
-    return shapes
+        if point.low is not None and point.high is not None:
+            found.append((point.low, point.high, role))
+        elif point.bracket is not None:
+            found.append((*point.bracket, role))
+    return found
+
+
+def _expected_ends(placed: PlacedCell | None) -> list[float]:
+    return [end for low, high, _ in _bands(placed) for end in (low, high)]
+
+
+def _expected(placed: PlacedCell | None) -> list[dict[str, Any]]:
+    """The expected places as bands with dotted edges."""
+    return [
+        band(low, high, COLOURS[f"{role}_band"])
+        | {"line": {"color": COLOURS[role], "width": 1, "dash": "dot"}}
+        for low, high, role in _bands(placed)
+    ]
 
 
 def _marks(crossing: CrossingAnswer, low: float, high: float, foot: float) -> list[dict[str, Any]]:

@@ -25,7 +25,13 @@ PRIMES = tuple(COLOURS[f"prime_{i}"] for i in range(10))
 PRIME_SYMBOLS = (*SYMBOLS, "triangle-down", "hexagon")
 
 # Ticks inside a decade, for axes over at most so many decades.
-_STEPS = ((1.3, (1, 1.5, 2, 3, 5, 7)), (3, (1, 2, 5)), (5, (1, 3)), (math.inf, (1,)))
+_STEPS = (
+    (0.4, (1, 1.2, 1.5, 1.8, 2, 2.5, 3, 3.5, 4, 4.5, 5, 6, 7, 8, 9)),
+    (1.3, (1, 1.5, 2, 3, 5, 7)),
+    (3, (1, 2, 5)),
+    (5, (1, 3)),
+    (math.inf, (1,)),
+)
 _SMALL = 1e-3
 _WIDTH_TICKS = 5
 WEBGL_POINTS = 1500

@@ -86,15 +86,22 @@ export function primePicker(suite, query, { all = false } = {}) {
   return chips("Prime p", "prime", options, query.get("prime"));
 }
 
-export const methodPicker = (query) => explained(segmented("Method", "method", [
-  { value: "robust", text: "Robust" }, { value: "paper", text: "Paper" },
-], query.get("method") ?? "robust"),
-  "Robust: medians over seeds that count runs stopped early, with intervals. Paper: its own rules, means over the seeds that got there and the closest approach of the curves.");
+// What the words of the choices mean: nobody should have to know our language.
+const MEANINGS = {
+  robust: "Robust: medians over seeds that count runs stopped early, with intervals.",
+  paper: "Paper: its own rules, means over the seeds that got there and the closest approach of the curves.",
+  online: "Online: training accuracy is read during the epoch, with dropout, as the paper does.",
+  eval: "Eval: training accuracy is read after the epoch, without dropout.",
+};
 
-export const clockPicker = (query) => explained(segmented("Training clock", "clock", [
-  { value: "online", text: "Online" }, { value: "eval", text: "Eval" },
-], query.get("clock") ?? "online"),
-  "When training accuracy is read. Online: during the epoch, with dropout, as the paper does. Eval: after it, without dropout.");
+// A choice between words, each explained on hover, and both beneath.
+const worded = (label, name, values, chosen) => explained(
+  segmented(label, name, values.map((value) => ({ value, text: value.charAt(0).toUpperCase() + value.slice(1), title: MEANINGS[value] })), chosen),
+  values.map((value) => MEANINGS[value]).join(" "));
+
+export const methodPicker = (query) => worded("Method", "method", ["robust", "paper"], query.get("method") ?? "robust");
+
+export const clockPicker = (query) => worded("Training clock", "clock", ["online", "eval"], query.get("clock") ?? "online");
 
 export const unitsPicker = (query) => explained(segmented("Time in", "units", [
   { value: "epochs", text: "Epochs" }, { value: "steps", text: "Steps" },
@@ -134,9 +141,12 @@ export function measuring(query, suite, choices, names, more = {}) {
   const reset = el("button", { type: "button", class: "button", hidden: !changed,
     onclick: () => set(Object.fromEntries(names.map((name) => [name, null]))) }, "Back to the suite's own");
   const said = [query.get("method"), query.get("clock"), query.get("units"), changed && "changed"].filter(Boolean).join(", ");
+  const meant = [query.get("method"), query.get("clock")].map((word) => MEANINGS[word]).filter(Boolean).join(" ");
   return el("details", { class: "pop more" },
-    el("summary", { class: "quiet-button" }, "How it is measured", said && el("span", { class: "said" }, said)),
+    el("summary", { class: "quiet-button", "data-about": meant || null, "aria-describedby": meant ? "measured-words" : null },
+      "How it is measured", said && el("span", { class: "said" }, said)),
     el("div", { class: "pop-panel" },
+      meant && el("p", { id: "measured-words", hidden: true }, meant),
       el("div", { class: "choices" }, choices),
       sliders.length > 0 && el("p", { class: "hint" }, "Accuracies are rungs of the stored ladder, 50 % to 99.9 %. Runs that stopped at an accuracy cannot tell what came after it; a chart that would need it says so."),
       el("div", { class: "sliders" }, sliders.map((name) =>

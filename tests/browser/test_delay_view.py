@@ -167,3 +167,26 @@ def test_the_chart_tells_a_screen_reader_what_it_shows(visitor: Visitor) -> None
     label = visitor.page.locator(".chart[data-chart=delay] .plot").get_attribute("aria-label")
     assert label is not None
     assert "P_cross is" in label
+
+
+def test_words_of_the_method_explain_themselves_on_hover_and_focus(visitor: Visitor) -> None:
+    visitor.open("/view/delay?suite=tiny&prime=23")
+    page = visitor.page
+    summary = page.locator("details.more > summary")
+    shown = "node => getComputedStyle(node, '::after').content"
+    assert summary.evaluate(shown) == "none"
+    summary.hover()
+    said = summary.evaluate(shown)
+    assert "Robust: medians over seeds" in said
+    assert "Online: training accuracy is read during the epoch" in said
+    page.mouse.move(0, 0)
+    assert summary.evaluate(shown) == "none"
+    page.locator("select[name=suite]").focus()
+    while not summary.evaluate("node => node === document.activeElement"):
+        page.keyboard.press("Tab")
+    assert "Robust: medians over seeds" in summary.evaluate(shown)
+    assert summary.get_attribute("aria-describedby") == "measured-words"
+    summary.press("Enter")
+    paper = page.locator("label", has_text="Paper").first
+    assert "its own rules" in str(paper.get_attribute("title"))
+    assert visitor.serious_issues() == []

@@ -182,3 +182,13 @@ def test_coverage_is_shown_by_kind(visitor: Visitor, kind: str) -> None:
     visitor.open("/view/sweeps?suite=example")
     visitor.choose("kind", kind)
     visitor.shows("coverage", f"kind={kind}")
+
+
+def test_on_a_phone_validation_stands_below_training(visitor: Visitor, api: httpx.Client) -> None:
+    run = api.get("/runs?suite=tiny&kind=grok&state=done&limit=1").json()["items"][0]["id"]
+    visitor.page.set_viewport_size({"width": 390, "height": 844})
+    visitor.open(f"/view/runs?suite=tiny&kind=grok&run={run}")
+    visitor.shows("curves", f"run={run}")
+    layout = visitor.figure("curves")["layout"]
+    assert layout["xaxis2"]["domain"] == [0, 1]
+    assert layout["yaxis2"]["domain"][1] < layout["yaxis"]["domain"][0]

@@ -101,8 +101,9 @@ export function view() {
     const placed = answer.cells.filter((cell) => cell.ended === "placed").length;
     const named = (cell) => [`p = ${cell.prime}`, ...Object.entries(cell.setting).map(([axis, value]) => `${axisName(axis).toLowerCase()} ${axisValue(axis, value)}`)].join(", ");
     cells.replaceChildren(
-      el("h2", { id: "cells-title" }, `${placed} of ${answer.cells.length} cell${answer.cells.length === 1 ? "" : "s"} placed`),
-      el("p", { class: "hint" }, `${whole(answer.runs)} runs and ${duration(answer.core_seconds)} of one core so far; each point is wanted to ${answer.precision} dex, with at most ${whole(answer.max_runs)} runs a cell.`),
+      el("div", { class: "cells-head" },
+        el("h2", { id: "cells-title" }, `${placed} of ${answer.cells.length} cell${answer.cells.length === 1 ? "" : "s"} placed`),
+        el("p", { class: "hint" }, `${whole(answer.runs)} runs and ${duration(answer.core_seconds)} of one core so far; each point is wanted to ${answer.precision} dex, with at most ${whole(answer.max_runs)} runs a cell.`)),
       el("div", { class: "table-frame" }, el("table", { class: "located" },
         el("thead", {}, el("tr", {}, ["Cell", ...wanted.map(([, name]) => name), "Runs", "Core time", "Next, and why"].map((name) => el("th", { scope: "col" }, ...rich(name))))),
         el("tbody", {}, answer.cells.map((cell) => el("tr", { dataset: { cell: cell.prime } },

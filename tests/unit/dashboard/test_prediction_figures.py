@@ -373,7 +373,7 @@ def test_labels_of_neighbours_take_different_corners(answer: CellTests) -> None:
     near = (cell(97, 0.1, 100e3, 80e3), cell(103, 0.1, 102e3, 81e3), cell(139, 0.1, 300e3, 200e3))
     places = prediction_figure(replace(answer, cells=near))["data"][1]["textposition"]
     assert places[0] != places[1]
-    assert places[2] == places[0]
+    assert places[2] == "top left"  # alone, it has the usual corner
 
 
 def test_a_residual_has_the_arms_of_both_its_points(answer: CellTests) -> None:
@@ -388,3 +388,19 @@ def test_ten_primes_have_ten_colours_in_their_order(answer: CellTests) -> None:
     looks = [prime_look(p, primes) for p in primes]
     assert len({colour for colour, _ in looks}) == len({symbol for _, symbol in looks}) == 10
     assert [colour for colour, _ in looks] == list(PRIMES)
+
+
+def test_a_label_stands_on_no_other_cells_point_or_bar(answer: CellTests) -> None:
+    """Two cells as two recorded ones lie: each in the way of the other's usual corner."""
+    left = made_up_cell(
+        137, 430_000, 270_000, setting={}, p_cross_low=405_000, p_cross_high=475_000,
+        p_onset_low=227_000, p_onset_high=320_000, at_cap=False, residual=-0.2,
+    )  # fmt: skip
+    right = made_up_cell(
+        139, 480_000, 232_000, setting={}, p_cross_low=450_000, p_cross_high=520_000,
+        p_onset_low=188_000, p_onset_high=285_000, at_cap=False, residual=-0.3,
+    )  # fmt: skip
+    drawn = prediction_figure(replace(answer, cells=(left, right)))["data"][1]
+    assert drawn["textposition"] == ["top left", "bottom right"]
+    drawn = prediction_figure(replace(answer, cells=(right, left)))["data"][1]
+    assert drawn["textposition"] == ["bottom right", "top left"]
