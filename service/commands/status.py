@@ -155,7 +155,11 @@ def _point(point: PlacedPoint | None) -> str:
     if point is None or point.estimate is None:
         return "–" if point is None else point.status
     half = "" if point.half_width is None else f" ± {point.half_width:.3f} dex"
-    sides = "" if point.bracket is None else "\nin {:,.0f}–{:,.0f}".format(*point.bracket)
+    sides = ""
+    if point.bracket is not None:
+        low, high = point.bracket
+        words = "in" if low < high else "seeds differ in"
+        sides = f"\n{words} {min(low, high):,.0f}–{max(low, high):,.0f}"
     return f"{point.estimate:,.0f}{half}{sides}"
 
 

@@ -173,7 +173,7 @@ def test_words_of_the_method_explain_themselves_on_hover_and_focus(visitor: Visi
     visitor.open("/view/delay?suite=tiny&prime=23")
     page = visitor.page
     summary = page.locator("details.more > summary")
-    shown = "node => getComputedStyle(node, '::after').content"
+    shown = "node => getComputedStyle(node, '::before').content"
     assert summary.evaluate(shown) == "none"
     summary.hover()
     said = summary.evaluate(shown)

@@ -23,13 +23,19 @@ const nextRun = (cell) => (cell.next.length
   ? `${cell.next[0].kind} d = ${cell.next[0].width}, seed ${cell.next[0].seed}: ${cell.next[0].why}`
   : cell.ended ?? `waits for ${cell.open} open run${cell.open === 1 ? "" : "s"}`);
 
+// Where the sizes on both sides overlap, seeds differ from each other there.
+function between([low, high]) {
+  if (low < high) return `in ${human(low)}–${human(high)}`;
+  return low === high ? `seeds differ at ${human(low)}` : `seeds differ in ${human(high)}–${human(low)}`;
+}
+
 // Estimate ± and the sizes on both sides of it, as far as they are known.
 function point(found) {
   if (!found) return el("td", {}, "–");
   if (found.estimate === null) return el("td", {}, found.status);
   const half = found.half_width === null ? "" : ` ± ${found.half_width.toFixed(3)} dex`;
   return el("td", {}, el("span", { class: "value" }, `${human(found.estimate)}${half}`),
-    found.bracket && el("small", {}, `in ${human(found.bracket[0])}–${human(found.bracket[1])} · ${found.status}`));
+    found.bracket && el("small", {}, `${between(found.bracket)} · ${found.status}`));
 }
 
 export function view() {
