@@ -12,6 +12,7 @@ from fastapi import Depends, FastAPI
 
 from groktime.api import problems
 from groktime.api.access import HeavyWork, Limits, WrongTokens
+from groktime.api.ahead import Ahead
 from groktime.api.database import Database
 from groktime.api.middleware import BoundedRequests, HeadLikeGet, KnownHosts, Observed
 from groktime.api.queries import given_once, show_examples
@@ -46,23 +47,32 @@ ERRORS: dict[int | str, dict[str, object]] = {
 }
 
 
-def create_app(settings: Settings | None = None, limits: Limits | None = None) -> FastAPI:
-    """The API for these settings; without a database it starts and answers 503."""
+def create_app(
+    settings: Settings | None = None, limits: Limits | None = None, *, prepare: bool = True
+) -> FastAPI:
+    """The API for these settings; without a database it starts and answers 503.
+
+    Unless `prepare` is false, what visitors ask first is computed before they do.
+    """
     settings = settings or get_settings()
     limits = limits or Limits()
     database = Database(settings)
     stamps = Stamps(database)
     answers = AnswerCache()
     hub = EventHub(database, stamps, limits)
+    ahead = Ahead(stamps, answers, settings)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         hub.start()
+        if prepare:
+            ahead.start()
         stamps.start()
         try:
             yield
         finally:
             await hub.stop()
+            await ahead.stop()
             await anyio.to_thread.run_sync(stamps.stop)
             database.close()
 
@@ -87,6 +97,8 @@ def create_app(settings: Settings | None = None, limits: Limits | None = None) -
     app.state.wrong_tokens = WrongTokens(limits)
     app.state.exports = asyncio.Semaphore(limits.exports)
     app.state.events = hub
+    app.state.ahead = ahead
+    ahead.application = app
     app.state.sweeps = Sweeps(database, settings)
     app.state.summaries = Summaries(stamps)
     problems.install(app)
@@ -96,6 +108,7 @@ def create_app(settings: Settings | None = None, limits: Limits | None = None) -
     app.add_middleware(HeadLikeGet)
     if settings.read_token is None:
         app.add_middleware(WarmAnswers, answers=answers, stamps=stamps)
+    app.add_middleware(ahead.within)
     app.add_middleware(KnownHosts, allowed=settings.allowed_hosts.split(","))
     app.add_middleware(Observed)
     show_examples(app)

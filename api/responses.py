@@ -147,6 +147,11 @@ class AnswerCache:
         self._entries.move_to_end(asked)
         return entry
 
+    @property
+    def busy(self) -> bool:
+        """Whether anything is being computed."""
+        return bool(self._flights)
+
     def under_way(self, asked: Hashable, stamp: Stamp, running: bool) -> bool:
         """Whether it is being computed already, so that asking costs nothing more."""
         return _flight(asked, stamp, running) in self._flights

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import httpx
 from fixtures.commands import wait_until
@@ -14,6 +18,7 @@ from sqlalchemy import event, text
 from groktime.api.app import create_app
 from groktime.db.claims import Claim, claim
 from groktime.db.recorder import Recorder
+from groktime.db.suites import CHANNEL
 from groktime.service.suites import load_suite
 
 PATH = "/crossing?prime=31"
@@ -69,7 +74,7 @@ def test_a_finished_suite_may_be_kept_and_an_open_one_is_asked_about(api: httpx.
 
 
 def test_a_stampede_computes_once(seeded: Database) -> None:
-    app = create_app(settings_for(seeded.url))
+    app = create_app(settings_for(seeded.url), prepare=False)
     with serving(app) as address, httpx.Client(base_url=address, timeout=60) as api:
         with ThreadPoolExecutor(16) as threads:
             answers = list(threads.map(lambda _: api.get(PATH).content, range(32)))
@@ -78,7 +83,7 @@ def test_a_stampede_computes_once(seeded: Database) -> None:
 
 
 def test_a_closed_run_changes_the_answer_and_its_tag(seeded: Database) -> None:
-    app = create_app(settings_for(seeded.url))
+    app = create_app(settings_for(seeded.url), prepare=False)
     with serving(app) as address, httpx.Client(base_url=address, timeout=60) as api:
         before = api.get(PATH)
         assert before.json()["missing"]["grok"] == 1
@@ -92,7 +97,7 @@ def test_a_closed_run_changes_the_answer_and_its_tag(seeded: Database) -> None:
 def test_another_suite_may_have_trained_the_capacity_runs(seeded: Database) -> None:
     path = "/crossing?suite=decay&prime=23&weight_decay=1"
     with (
-        serving(create_app(settings_for(seeded.url))) as address,
+        serving(create_app(settings_for(seeded.url), prepare=False)) as address,
         httpx.Client(base_url=address, timeout=60) as client,
     ):
         before = client.get(path)
@@ -103,7 +108,7 @@ def test_another_suite_may_have_trained_the_capacity_runs(seeded: Database) -> N
 
 
 def test_while_a_sweep_runs_a_changed_answer_is_held_for_a_moment(seeded: Database) -> None:
-    app = create_app(settings_for(seeded.url))
+    app = create_app(settings_for(seeded.url), prepare=False)
     with serving(app) as address, httpx.Client(base_url=address, timeout=60) as api:
         claim_pending(seeded)  # a run of the suite is being trained now
         first = api.get(PATH)
@@ -123,7 +128,7 @@ def test_two_processes_give_the_same_tag(seeded: Database) -> None:
     tags = set()
     for _ in range(2):
         with (
-            serving(create_app(settings_for(seeded.url))) as address,
+            serving(create_app(settings_for(seeded.url), prepare=False)) as address,
             httpx.Client(base_url=address, timeout=60) as api,
         ):
             tags.add(api.get(PATH).headers["etag"])
@@ -131,7 +136,7 @@ def test_two_processes_give_the_same_tag(seeded: Database) -> None:
 
 
 def test_a_warm_answer_asks_no_database(seeded: Database) -> None:
-    app = create_app(settings_for(seeded.url))
+    app = create_app(settings_for(seeded.url), prepare=False)
     with serving(app) as address, httpx.Client(base_url=address, timeout=60) as api:
         first = api.get(PATH)
         wait_until(lambda: app.state.stamps.version() is not None)
@@ -144,7 +149,7 @@ def test_a_warm_answer_asks_no_database(seeded: Database) -> None:
 
 
 def test_a_change_without_a_notice_is_seen(seeded: Database) -> None:
-    app = create_app(settings_for(seeded.url))
+    app = create_app(settings_for(seeded.url), prepare=False)
     with serving(app) as address, httpx.Client(base_url=address, timeout=60) as api:
         before = api.get(PATH)
         wait_until(lambda: app.state.stamps.version() is not None)
@@ -155,7 +160,7 @@ def test_a_change_without_a_notice_is_seen(seeded: Database) -> None:
 
 
 def test_nothing_is_served_from_memory_once_the_server_is_not_heard(seeded: Database) -> None:
-    app = create_app(settings_for(seeded.url))
+    app = create_app(settings_for(seeded.url), prepare=False)
     with serving(app) as address, httpx.Client(base_url=address, timeout=60) as api:
         api.get(PATH)
         wait_until(lambda: app.state.stamps.version() is not None)
@@ -188,3 +193,54 @@ def test_the_same_request_again_has_the_same_headers(api: httpx.Client) -> None:
         assert {k: v for k, v in answer.headers.items() if k not in ignored} == {
             k: v for k, v in first.headers.items() if k not in ignored
         }
+
+
+def first_answers(api: httpx.Client) -> set[str]:
+    """Tags of what the first page shows, asked as the page does."""
+    found = api.get("/start?of=cell").json()
+    cell = {"suite": found["suite"], "prime": found["prime"], **found["setting"]}
+    asked = (api.get("/charts/delay", params=cell), api.get("/crossing"))
+    return {answer.headers["etag"] for answer in asked}
+
+
+def test_the_first_chart_is_computed_before_anybody_asks(seeded: Database) -> None:
+    app = create_app(settings_for(seeded.url))
+    with serving(app) as address, httpx.Client(base_url=address, timeout=60) as api:
+        answers, ahead = app.state.answers, app.state.ahead
+        wait_until(lambda: ahead.rounds == 1)
+        computed = answers.computed
+        before = first_answers(api)
+        assert answers.computed == computed
+        with seeded.engine.begin() as connection:  # one change, told once
+            connection.execute(text("UPDATE suites SET revision = revision + 1"))
+            told = json.dumps({"suite": "tiny", "revision": 1_000_000})
+            connection.execute(text("SELECT pg_notify(:c, :t)"), {"c": CHANNEL, "t": told})
+        wait_until(lambda: ahead.rounds == 2)
+        computed = answers.computed
+        after = first_answers(api)
+        assert answers.computed == computed
+        assert after.isdisjoint(before)
+
+
+def test_a_change_ends_a_round_that_prepares_older_answers(seeded: Database) -> None:
+    app = create_app(settings_for(seeded.url), prepare=False)
+    ahead, asked = app.state.ahead, []
+
+    async def put_questions() -> None:
+        ahead._changed = asyncio.Event()
+        ask = ahead._ask
+
+        async def and_change(path: str, query: Mapping[str, Any]) -> Any:
+            asked.append(path)
+            if path == "/charts/delay":
+                ahead._notice(None)
+            return await ask(path, query)
+
+        ahead._ask = and_change
+        await ahead._put_questions()
+
+    app.middleware_stack = app.build_middleware_stack()
+    asyncio.run(put_questions())
+    app.state.database.close()
+    assert asked == ["/start", "/charts/delay"]
+    assert ahead.rounds == 0
