@@ -181,6 +181,18 @@ def _settings_message(error: ValidationError) -> str:
     return f"{name}: {first['msg']} (got {first['input']!r})"
 
 
+def _with_accepted(error: GroktimeError) -> str:
+    """The message; a question's refusal keeps beside it what it would have accepted."""
+    accepted = getattr(error, "accepted", None)
+    if not accepted:
+        return str(error)
+    if isinstance(accepted, dict):
+        accepted = "; ".join(f"{k} {', '.join(map(str, v))}" for k, v in accepted.items())
+    elif not isinstance(accepted, str):
+        accepted = ", ".join(map(str, accepted))
+    return f"{error}; accepted: {accepted}"
+
+
 def main() -> None:
     """Run the command; errors made for users end with exit code 2 and one line."""
     try:
@@ -192,7 +204,7 @@ def main() -> None:
             raise
         _fail(_settings_message(error), EXIT_USAGE)
     except GroktimeError as error:
-        _fail(str(error), EXIT_USAGE)
+        _fail(_with_accepted(error), EXIT_USAGE)
     except KeyboardInterrupt:
         _fail("interrupted", EXIT_INTERRUPTED)
 

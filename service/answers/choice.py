@@ -38,6 +38,7 @@ from groktime.service.answers.question import (
 from groktime.service.answers.records import Kept, SuiteRecord, asked_runs, primes_of, read_suite
 from groktime.service.errors import AnalysisError
 from groktime.service.spec import SETTING_COLUMNS, ModelSpec, ModularData, OptimiserSpec
+from groktime.service.words import count
 
 # What a question needs: one cell, all cells of a suite, or capacity runs.
 About = Literal["cell", "suite", "capacity"]
@@ -261,11 +262,12 @@ def _best(
     both = sum(standing.rank == 2 for standing in standings)
     finished = sum(standing.finished for standing in standings)
     if prime is None:
-        why = f"crossing and onset at {both} of its {len(one.primes)} primes"
-        return one.name, f"{why}, the best of {len(having)} suites"
+        why = f"crossing and onset at {both} of its {count(len(one.primes), 'prime')}"
+        return one.name, f"{why}, the best of {count(len(having), 'suite')}"
     points = ("no crossing yet", "a crossing", "crossing and onset")
     point = points[standings[0].rank] if standings else points[0]
-    return one.name, f"{point} from {finished} runs, the best of {len(having)} suites{at}"
+    why = f"{point} from {count(finished, 'run')}"
+    return one.name, f"{why}, the best of {count(len(having), 'suite')}{at}"
 
 
 def _order(one: _Counts, standings: Sequence[Standing]) -> tuple[int, ...]:

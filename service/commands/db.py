@@ -22,6 +22,7 @@ from groktime.service.commands.sweep import ready_database
 from groktime.service.errors import ConfigurationError, DatabaseError
 from groktime.service.settings import get_settings
 from groktime.service.suites.stored import check_stored
+from groktime.service.words import count
 
 app = typer.Typer(
     help="Start, migrate, move, check and prune the results database.",
@@ -119,8 +120,8 @@ def load(
             typer.echo(json.dumps(asdict(loaded)))
             continue
         typer.echo(
-            f"suite {loaded.suite}: results of {loaded.taken:,} runs taken, {loaded.curve_rows:,} "
-            f"epochs; {loaded.created:,} runs are new here"
+            f"suite {loaded.suite}: results of {count(loaded.taken, 'run')} taken, "
+            f"{count(loaded.curve_rows, 'epoch')}; new here: {count(loaded.created, 'run')}"
         )
 
 
@@ -135,10 +136,11 @@ def check(as_json: Json = False) -> None:
         for finding in report.findings:
             some = ", ".join(map(str, finding.runs))
             typer.echo(f"{finding.check}: {finding.count:,} {finding.meaning}: {some}")
-        verdict = "sound" if not report.findings else f"{len(report.findings)} kinds of damage"
+        found = len(report.findings)
+        verdict = f"{count(found, 'kind')} of damage" if found else "sound"
         typer.echo(
-            f"{report.runs:,} runs, {report.curve_rows:,} epochs: {verdict}; "
-            f"{report.expired:,} leases over, {report.unlinked:,} runs of no suite"
+            f"{count(report.runs, 'run')}, {count(report.curve_rows, 'epoch')}: {verdict}; "
+            f"{count(report.expired, 'lease')} over, {count(report.unlinked, 'run')} of no suite"
         )
     if report.findings:
         raise typer.Exit(1)
@@ -170,10 +172,11 @@ def prune(
         gone = prune_runs(connection, suite)
         if gone != plan:
             raise DatabaseError("the suite has changed since that was counted: nothing is deleted")
-    typer.echo(f"deleted {gone.runs:,} runs")
+    typer.echo(f"deleted {count(gone.runs, 'run')}")
 
 
 def _described(plan: PrunePlan) -> str:
     of = f"only suite {plan.suite} has" if plan.suite else "no suite has"
-    shared = f"; {plan.shared:,} runs that other suites have stay" if plan.suite else ""
-    return f"{plan.runs:,} runs that {of} ({plan.done:,} done) with {plan.epochs:,} epochs{shared}"
+    shared = f"; what other suites have stays: {count(plan.shared, 'run')}" if plan.suite else ""
+    runs, epochs = count(plan.runs, "run"), count(plan.epochs, "epoch")
+    return f"{runs} that {of} ({plan.done:,} done) with {epochs}{shared}"

@@ -15,10 +15,11 @@ import typer
 from rich.console import Console
 
 from groktime.service.commands.suite import settle_change
-from groktime.service.commands.sweep import ready_database, tell
+from groktime.service.commands.sweep import cores, planned, ready_database, tell
 from groktime.service.errors import ConfigurationError
 from groktime.service.settings import Settings, get_settings
 from groktime.service.suites import Suite, load_suite
+from groktime.service.words import count, duration
 
 if TYPE_CHECKING:
     import uvicorn
@@ -53,6 +54,7 @@ def demo(
     with terminated_as_interrupt(), listening(0 if check else port) as ours, database() as engine:
         load_recordings(engine, console)
         train(suite, engine, settings, console)
+        console.print(f"3. {'asking' if check else 'serving'}: a few seconds")
         with serving(settings, ours) as server:
             address = f"http://{HOST}:{ours.getsockname()[1]}"
             answer = ask(address, suite)
@@ -100,10 +102,12 @@ def load_recordings(engine: Engine, console: Console) -> None:
     from groktime.db.load import load_dump
     from groktime.service.suites.stored import check_stored
 
-    for recording in sorted(RECORDINGS.glob("*.groktime")):
+    recordings = sorted(RECORDINGS.glob("*.groktime"))
+    console.print(f"1. loading recorded runs: {count(len(recordings), 'suite')}, half a minute")
+    for recording in recordings:
         loaded = load_dump(engine, recording, check_stored)
         if loaded.taken:
-            console.print(f"loaded {recording.name}: {loaded.taken:,} recorded runs")
+            console.print(f"   {loaded.suite}: {count(loaded.taken, 'run')}")
 
 
 def train(suite: Suite, engine: Engine, settings: Settings, console: Console) -> None:
@@ -117,6 +121,15 @@ def train(suite: Suite, engine: Engine, settings: Settings, console: Console) ->
     # Its models are too small for a GPU, which would be slower; one that was asked for is used.
     gpus = None if settings.device.startswith("cuda") else 0.0
     options = SweepOptions(gpus_per_bundle=gpus)
+    plan = planned(suite, engine, options)
+    if plan.to_train:
+        takes = duration(plan.core_seconds / cores(options))
+        console.print(
+            f"2. training {count(plan.to_train, 'run')} through Ray Tune: about {takes} and half a "
+            f"minute to start, on {count(cores(options), 'core')} that do nothing else"
+        )
+    else:
+        console.print("2. nothing to train")
     job, report = run_sweep(suite, url, engine, settings, options, console)
     tell(job, report, console, as_json=False)
 

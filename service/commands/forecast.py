@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 class SuiteFirst(TyperGroup):
-    """`forecast SUITE …` means `forecast make SUITE …`; a command's own name comes first."""
+    """`forecast …` means `forecast make …` unless a command's own name comes first."""
 
     # Any: the types of click move with typer's version.
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args and args[0] not in self.commands:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in (*self.commands, "--help"):
             args = ["make", *args]
-        return super().resolve_command(ctx, args)
+        return super().parse_args(ctx, args)
 
 
 app = typer.Typer(

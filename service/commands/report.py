@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Console
 
 from groktime.service.settings import get_settings
 
@@ -64,7 +65,10 @@ def report(
             suites = [str(question.suite)]
             typer.echo(f"{question.suite}: {question.choice.suite}", err=True)
         order = ReportOrder(suites, compare or (), to, name)
-        for path in write_report(connection, order, force=force):
+        # On a terminal only; whoever reads a log wants the paths.
+        with Console(stderr=True).status("") as shown:
+            written = write_report(connection, order, force=force, step=shown.update)
+        for path in written:
             typer.echo(str(path))
     engine.dispose()
 

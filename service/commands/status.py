@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -16,6 +17,8 @@ from groktime.service.words import duration
 if TYPE_CHECKING:
     from groktime.service.answers.placement import PlacedPoint, PlacementAnswer
     from groktime.service.answers.suites import CoverageAnswer
+
+REMARKABLE = ("running", "stale", "failed", "set_aside")  # states shown where there are any
 
 
 def status(
@@ -73,25 +76,18 @@ def print_suites(answers: list[CoverageAnswer], console: Console) -> None:
     """One line a suite; what no suite has gets no column."""
     from groktime.service.answers.suites import STATES
 
-    shown: dict[str, list[str]] = {"runs": [], "done": []}
-    for name in ("running", "stale", "failed", "set_aside"):
-        if any(getattr(answer.states, name) for answer in answers):
-            shown[name] = []
+    rows = []
     for answer in answers:
         counts = asdict(answer.states)
-        counts["runs"] = sum(counts[state] for state in STATES)
-        for name, column in shown.items():
-            column.append(f"{counts[name]:,}")
-    table = Table(box=None)
-    table.add_column("suite", no_wrap=True)
-    for name in shown:
-        table.add_column(name.replace("_", " "), justify="right")
-    if "running" in shown:
-        shown["left"] = [_left(answer) for answer in answers]
-        table.add_column("left")
-    for answer, *values in zip(answers, *shown.values(), strict=True):
-        table.add_row(answer.suite, *values)
-    console.print(table)
+        runs = sum(counts[state] for state in STATES)
+        shown = {name: f"{counts[name]:,}" if counts[name] else "" for name in REMARKABLE}
+        left = _left(answer) if answer.states.running else ""
+        rows.append(
+            {"suite": answer.suite, "runs": f"{runs:,}", "done": f"{counts['done']:,}"}
+            | shown
+            | {"left": left}
+        )
+    console.print(_table(rows, to_the_left=("suite", "left")))
 
 
 def print_cells(answer: CoverageAnswer, console: Console, *, is_located: bool = False) -> None:
@@ -108,13 +104,15 @@ def print_cells(answer: CoverageAnswer, console: Console, *, is_located: bool = 
         counts = {**asdict(part.states), "censored": part.censored}
         for name, number in counts.items():
             sums[name] = sums.get(name, 0) + number
-    names = ("running", "stale", "failed", "set_aside", "censored")
-    table = Table("kind", "prime", "setting", "done", *(n.replace("_", " ") for n in names))
+    rows = []
     for (kind, prime, setting), sums in cells.items():
         total = sum(sums[state] for state in STATES)
-        shown = [str(sums[name] or "") for name in names]
-        table.add_row(kind, str(prime), setting, f"{sums['done']}/{total}", *shown)
-    console.print(table)
+        rows.append(
+            {"kind": kind, "prime": str(prime), "setting": setting}
+            | {"done": f"{sums['done']}/{total}"}
+            | {name: str(sums[name] or "") for name in (*REMARKABLE, "censored")}
+        )
+    console.print(_table(rows, to_the_left=("kind", "setting")))
     if answer.runs_per_minute and answer.states.running:
         left = "" if is_located else f", {_left(answer)} left"
         console.print(f"{answer.runs_per_minute:.1f} runs a minute{left}")
@@ -161,6 +159,18 @@ def _point(point: PlacedPoint | None) -> str:
         words = "in" if low < high else "seeds differ in"
         sides = f"\n{words} {min(low, high):,.0f}–{max(low, high):,.0f}"
     return f"{point.estimate:,.0f}{half}{sides}"
+
+
+def _table(rows: list[dict[str, str]], to_the_left: Collection[str]) -> Table:
+    """The rows without columns that are empty in all of them, so that they fit a terminal."""
+    table = Table(box=None)
+    shown = [name for name in rows[0] if any(row[name] for row in rows)] if rows else []
+    for name in shown:
+        justify: Literal["left", "right"] = "left" if name in to_the_left else "right"
+        table.add_column(name.replace("_", " "), justify=justify, no_wrap=name == "suite")
+    for row in rows:
+        table.add_row(*(row[name] for name in shown))
+    return table
 
 
 def _left(answer: CoverageAnswer) -> str:

@@ -218,7 +218,7 @@ def delete(
         plan = plan_deletion(connection, suite)
     name = ascii(suite)
     typer.echo(
-        f"suite {name} has {plan.runs:,} runs; {plan.alone:,} that no other suite has "
+        f"suite {name} has {count(plan.runs, 'run')}; {plan.alone:,} that no other suite has "
         f"({plan.closed:,} closed) stay in the database until `groktime db prune`"
     )
     if plan.frozen and not frozen:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from groktime.db.engine import Role
+    from groktime.service.sweep.plan import Preview
     from groktime.service.sweep.selection import PreparedSweep, SweepOptions, SweepReport
 
 EXIT_RUNS_FAILED = 1
@@ -153,22 +154,32 @@ def settings_for(device: str | None) -> Settings:
     return settings.model_copy(update={"device": device})
 
 
-def confirm_cost(suite: Suite, options: SweepOptions, address: str | None) -> None:
-    """On a terminal, tell what a long sweep will take and ask whether to begin."""
+def cores(options: SweepOptions) -> int:
+    """Bundles that this machine trains at once."""
+    return options.workers or os.cpu_count() or 1
+
+
+def planned(suite: Suite, engine: Engine | None, options: SweepOptions) -> Preview:
+    """What a sweep on this machine's cores would train, and how long that takes."""
     from groktime.service.sweep.cluster import ClusterCapacity
     from groktime.service.sweep.plan import preview
+
+    return preview(suite, engine, options, ClusterCapacity(cores(options), "cpu", lambda _: 64))
+
+
+def confirm_cost(suite: Suite, options: SweepOptions, address: str | None) -> None:
+    """On a terminal, tell what a long sweep will take and ask whether to begin."""
     from groktime.service.words import duration
 
     if address is not None or suite.file.design is not None:
         return  # the cluster's speed is not this machine's; what a design chooses is not known
-    cores = options.workers or os.cpu_count() or 1
-    plan = preview(suite, existing_database(), options, ClusterCapacity(cores, "cpu", lambda _: 64))
-    seconds = plan.core_seconds / cores
+    plan = planned(suite, existing_database(), options)
+    seconds = plan.core_seconds / cores(options)
     if seconds < ASKED_SECONDS:
         return
     typer.confirm(
         f"{count(plan.to_train, 'run')} to train: about {duration(seconds)} on this machine's "
-        f"{count(cores, 'core')}. Begin?",
+        f"{count(cores(options), 'core')}. Begin?",
         default=True,
         abort=True,
         err=True,
@@ -222,7 +233,7 @@ def tell(prepared: PreparedSweep, report: SweepReport, console: Console, *, as_j
     if not prepared.open and report.failed:
         console.print(
             f"{prepared.suite.name}: nothing left to train; {len(report.failed):,} of "
-            f"{len(prepared.runs):,} runs failed, and --retry-failed tries them again"
+            f"{count(len(prepared.runs), 'run')} failed, and --retry-failed tries again"
         )
     elif not prepared.open and not report.trained:
         are = "run is" if len(prepared.runs) == 1 else "runs are"

@@ -176,12 +176,21 @@ class Pair:
         """How far `p_cross`, `p_onset` or the residual moves; None where too few cells tell."""
         return _move(quantity, self.whole) if len(self.whole) >= FEWEST else None
 
+    @property
+    def change(self) -> str:
+        """What differs, short enough for a row of findings."""
+        if self.setting.startswith(BATCH_SIZE):
+            before, now = (self._span(which, "last_batch") for which in (0, 1))
+            return f"A last batch of {now} examples instead of {before}"
+        before, now = self.values
+        return f"{self.name[:1].upper()}{self.name[1:]} {now} instead of {before}"
+
     def _batches(self, which: int) -> str:
-        full, last = (
-            span(sorted({getattr(cells[which], name) for cells in self.cells}))
-            for name in ("batch_size", "last_batch")
-        )
+        full, last = (self._span(which, name) for name in ("batch_size", "last_batch"))
         return f"{full} with a last one of {last}"
+
+    def _span(self, which: int, name: str) -> str:
+        return span(sorted({getattr(cells[which], name) for cells in self.cells}))
 
 
 def pairs(contents: Sequence[SuiteContent]) -> list[Pair]:

@@ -25,9 +25,10 @@ class Bullets:
 
 @dataclass(frozen=True)
 class Command:
-    """Lines for a shell."""
+    """Lines for a shell; those with a reason are not run by the test of documented commands."""
 
     lines: tuple[str, ...]
+    not_run: str = ""
 
 
 @dataclass(frozen=True)
@@ -104,8 +105,9 @@ def _markdown_block(block: Block, folder: str) -> str:
             return escape_markdown(text)
         case Bullets(items):
             return "\n".join(f"- {escape_markdown(item)}" for item in items)
-        case Command(lines):
-            return "\n".join(["```sh", *lines, "```"])
+        case Command(lines, not_run):
+            marker = [f"<!-- not run: {not_run} -->"] if not_run else []
+            return "\n".join([*marker, "```sh", *lines, "```"])
         case Picture(stem, caption, words):
             return (
                 f"![{escape_markdown(words)}]({folder}/{stem}.svg)\n\n*{escape_markdown(caption)}*"

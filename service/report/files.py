@@ -6,7 +6,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,23 +57,38 @@ class ReportOrder:
         return f"groktime report {' '.join(self.suites)}{compared} --to DIR{named}"
 
 
-def write_report(connection: Connection, order: ReportOrder, *, force: bool = False) -> list[Path]:
-    """Write the report's files and return their paths; existing ones only with `force`."""
+def write_report(
+    connection: Connection,
+    order: ReportOrder,
+    *,
+    force: bool = False,
+    step: Callable[[str], None] = lambda _: None,
+) -> list[Path]:
+    """Write the report's files and return their paths; existing ones only with `force`.
+
+    `step` is told what comes next, such as `drawing figure 3 of 12`.
+    """
     if not force:
         _refuse_existing(order)
-    chapters = [gather(connection, name) for name in dict.fromkeys(order.suites)]
-    compared = [gather(connection, name) for name in dict.fromkeys(order.compare)]
+
+    def content(name: str) -> SuiteContent:
+        step(f"analysing {name}")
+        return gather(connection, name)
+
+    chapters = [content(name) for name in dict.fromkeys(order.suites)]
+    compared = [content(name) for name in dict.fromkeys(order.compare)]
     report = assemble(chapters, compared, order.command)
     files = _texts(report, order, [*chapters, *compared])
     figures = f"{order.name}-figures"
     pictures: dict[str, bytes] = {}
-    for drawing in report.drawings:
-        for kind, content in render(drawing).items():
-            files[f"{figures}/{drawing.stem}.{kind}"] = content
+    for number, drawing in enumerate(report.drawings, 1):
+        step(f"drawing figure {number} of {len(report.drawings)}")
+        for kind, data in render(drawing).items():
+            files[f"{figures}/{drawing.stem}.{kind}"] = data
             if kind == "svg":
-                pictures[drawing.stem] = content
+                pictures[drawing.stem] = data
     files[f"{order.name}.html"] = webpage(report.document, pictures).encode()
-    return [put_file(order.folder / path, content) for path, content in files.items()]
+    return [put_file(order.folder / path, data) for path, data in files.items()]
 
 
 def _refuse_existing(order: ReportOrder) -> None:

@@ -124,7 +124,8 @@ def _suite_findings(content: SuiteContent) -> Iterator[Finding]:
     if reference is None or reference.differences:  # nothing printed to compare it with
         there = f"{answer.cells[0].prime} to {answer.cells[-1].prime}"
         here = f"ρ = {rank_text(answer)}, {offset}"
-        yield Finding(f"The same at p = {there}", EN_DASH, here, value["verdict"], content.name)
+        claim = f"Order and start at p = {there}"
+        yield Finding(claim, EN_DASH, here, value["verdict"], content.name)
         return
     printed = {name: test.statistic for name, test in reference.tests.items()}
     yield Finding(
@@ -242,9 +243,8 @@ def _pair_findings(pair: Pair) -> Iterator[Finding]:
     moved = pair.moves("p_cross")
     if moved is None:
         return
-    before, now = pair.values
     yield Finding(
-        f"{pair.name[:1].upper()}{pair.name[1:]} {now} instead of {before}",
+        f"{pair.change} leaves the crossing as it is",
         EN_DASH,
         f"P_cross {moved.median}, {moved.low} to {moved.high}, {probability(moved.p)}",
         "too few cells"
@@ -357,11 +357,16 @@ def _again(content: SuiteContent) -> Iterator[Block]:
     yield Command(
         (
             f"groktime db load recordings/{content.name}.groktime",
-            f"groktime report {content.name} --to DIR",
+            f"groktime report {content.name} --to report",
         )
     )
-    yield Paragraph("To train it again, or what is missing of it:")
-    yield Command((f"groktime sweep {content.name}",))
+    yield Paragraph(
+        "To train what is missing of it; the first line tells how long that takes here:"
+    )
+    yield Command(
+        (f"groktime sweep {content.name} --dry-run", f"groktime sweep {content.name}"),
+        not_run="it trains for hours",
+    )
 
 
 def front_page(

@@ -26,6 +26,7 @@ from groktime.service.suites.schema import (
 from groktime.service.suites.values import Setting
 
 EXAMPLE = """\
+# my.yaml
 description: Does addition cross where division does?   # one line, at most 80 characters
 operation: addition          # or +; the default is division
 primes: [59, 61]             # each is a cell of its own
@@ -57,11 +58,11 @@ def suite_reference() -> str:
         "# Suite files\n",
         "<!-- Written by python -m groktime.service.suites.reference; do not edit. -->\n",
         "A suite is a YAML file: primes × seeds × swept settings × widths. Name it anything but a\n"
-        "shipped suite, then\n",
-        "```sh\ngroktime suite check my.yaml    # wrong fields are named with their line\n"
-        "groktime suite show my.yaml     # runs and hours on this machine\n"
-        "groktime sweep my.yaml\n```\n",
+        "shipped suite:\n",
         f"```yaml\n{EXAMPLE}```\n",
+        "```sh\ngroktime suite check my.yaml    # wrong fields are named with their line\n"
+        "groktime suite show my.yaml     # runs and hours on this machine\n```\n",
+        "<!-- not run: it trains for minutes -->\n```sh\ngroktime sweep my.yaml\n```\n",
         "Numbers are lists (`[20, 24, 28]`), spans (`{from: 20, to: 28, step: 4}`) or lists of "
         "both.\n",
     ]

@@ -83,6 +83,15 @@ def test_status_needs_neither_analysis_nor_training(
         assert heavy & set(output.split()) == set()
 
 
+@pytest.mark.usefixtures("ask")
+def test_a_suite_that_is_not_there_is_answered_with_those_that_are(
+    database: Database, commands: Commands
+) -> None:
+    code, output = commands.run("status", "hold", GROKTIME_DATABASE_URL=database.url)
+    assert code == 2
+    assert "suite: 'hold' is not in the database; accepted: held" in output
+
+
 def test_a_run_that_another_sweep_holds_is_not_planned(ask: Ask, file: Path) -> None:
     plan = json.loads(ask("sweep", str(file), "--dry-run", "--json"))
     assert (plan["selected"], plan["running"], plan["to_train"]) == (3, 1, 2)

@@ -234,8 +234,12 @@ def test_existing_files_are_replaced_only_when_forced_and_then_by_the_same_bytes
         with pytest.raises(InputError, match=r"swept\.md exists"):
             write_report(connection, order)
         assert [p.name for p in folder.iterdir()] == ["swept.md"]
-        again = write_report(connection, order, force=True)
+        steps: list[str] = []
+        again = write_report(connection, order, force=True, step=steps.append)
     engine.dispose()
+    figures = {path.stem for path in again if path.suffix == ".pdf"}
+    drawn = [f"drawing figure {i + 1} of {len(figures)}" for i in range(len(figures))]
+    assert steps == ["analysing decay", *drawn]
     assert outside.read_text() == "mine"
     for path in again:
         assert path.read_bytes() == (swept / path.relative_to(folder)).read_bytes(), path.name

@@ -89,6 +89,13 @@ def test_a_free_port_is_bound_and_shown_as_a_browser_takes_it() -> None:
     assert shown_host("::1") == "[::1]"
 
 
+@pytest.mark.parametrize("suite", [["mini"], []])
+def test_a_forecast_needs_neither_the_word_make_nor_a_suite(suite: list[str]) -> None:
+    result = CliRunner().invoke(app, ["forecast", *suite, "--fit", "a,b", "--predict", "127"])
+    assert isinstance(result.exception, InputError)
+    assert "--fit = 'a,b'" in str(result.exception)
+
+
 def test_an_export_goes_to_one_place(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["export", "mini"])
     assert isinstance(result.exception, InputError)
