@@ -4,13 +4,13 @@
 
 Nothing is trained: the planner cuts the suite's runs into bundles as it does for a sweep, and
 workers of a simulated clock take as long as the cost model's inputs below say, with epochs that
-differ from the expected ones at random. `rounds` is what a sweep does: one Tuner after the other,
-each waiting for its last bundle and sized by the workers that are there when it starts. `fed` is
-one Tuner that hands the next bundle to whoever is free and plans anew when workers come or go.
+differ from the expected ones at random. As in a sweep, one queue hands the next bundle to whoever
+is free, and what nobody has begun is planned anew when workers come or go.
 
 The bound is the larger of all work in full stacks divided among the workers, and the longest run
-alone. Scaled clusters start with one GPU and add some every minute; preempted ones lose each GPU
-once in two hours on average, and with it the work since the last checkpoint.
+alone. Scaled clusters start with one GPU and add some every minute; bundles are cut for the size
+that the autoscaler may reach. Of joined ones nobody knows how many GPUs will come. Preempted ones
+lose each GPU once in two hours on average, and with it the work since the last checkpoint.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from groktime.service.spec import RunSpec
 from groktime.service.suites import load_suite
 from groktime.service.sweep.cluster import BUNDLES_PER_GPU
 from groktime.service.sweep.cost import CostModel, Finished, expected_epochs, flops_per_epoch
-from groktime.service.sweep.plan import Bundle, Pending, bundles_per_tuner, plan
+from groktime.service.sweep.plan import REPLAN_CHANGE, Bundle, Pending, plan
 from groktime.workers.devices import model_bytes
 from groktime.workers.engines import stack_shape
 
@@ -44,36 +44,33 @@ FLOPS = 4e12  # that small matrix products reach on a GPU which bundles share
 MEMORY_BYTES, MEMORY_SHARE = 40e9, 0.6
 SPREAD = 0.4  # standard deviation of log epochs around the expected
 TRIAL_SECONDS = 0.25  # starting a trial on an actor that is there
-TUNER_SECONDS = 5.0  # starting a Tuner and its actors
 CHECKPOINT_SECONDS, GPU_HOURS_TO_PREEMPTION, REPLACED_SECONDS = 60.0, 2.0, 180.0
 SCALED_PER_MINUTE = 16  # GPUs
-REPLAN_CHANGE = 0.25  # of the workers, before the rest is planned anew
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A cluster's size and whether it grows or loses GPUs."""
+    """A cluster's size and whether it grows, to a size known or not, or loses GPUs."""
 
     gpus: int
     scaled: bool = False
+    joined: bool = False
     preempted: bool = False
 
     def __str__(self) -> str:
-        words = [name for name in ("scaled", "preempted") if getattr(self, name)]
+        words = [name for name in ("scaled", "joined", "preempted") if getattr(self, name)]
         return ", ".join([f"{self.gpus:,} GPUs", *words])
 
 
 @dataclass
 class Outcome:
-    """What one way of feeding the workers makes of a scenario."""
+    """What the queue makes of a scenario."""
 
     scenario: str
-    way: str
     hours: float
     bound_hours: float
     busy: float
     bundles: int
-    tuners: int
     planned: int
     preemptions: int
 
@@ -144,9 +141,14 @@ class Cluster:
     def workers(self, now: float) -> int:
         """How many there are."""
         gpus = self.scenario.gpus
-        if self.scenario.scaled:
+        if self.scenario.scaled or self.scenario.joined:
             gpus = min(gpus, 1 + SCALED_PER_MINUTE * int(now // 60))
         return gpus * BUNDLES_PER_GPU
+
+    def planned_for(self, now: float) -> int:
+        """How many workers the sweep cuts its bundles for."""
+        most = self.scenario.gpus * BUNDLES_PER_GPU
+        return most if self.scenario.scaled else self.workers(now)
 
     def starts(self) -> list[float]:
         """When every worker appears."""
@@ -169,15 +171,15 @@ class Cluster:
 
 
 class Simulation:
-    """One way of feeding the workers of one cluster."""
+    """A queue and the workers of one cluster."""
 
-    def __init__(self, work: Work, scenario: Scenario, way: str, seed: int) -> None:
-        self.work, self.way = work, way
+    def __init__(self, work: Work, scenario: Scenario, seed: int) -> None:
+        self.work = work
         self.cluster = Cluster(scenario, seed)
         self.cost = CostModel(FLOPS / BUNDLES_PER_GPU)
         self.pending = {run.id: run for run in work.runs}
         self.busy = 0.0
-        self.bundles = self.tuners = self.planned = 0
+        self.bundles = self.planned = 0
         # When each worker is free next; a worker is nothing more than that.
         self.free = self.cluster.starts()
         heapq.heapify(self.free)
@@ -198,33 +200,15 @@ class Simulation:
         )
 
     def run(self) -> float:
-        """Simulated seconds to the end."""
-        if self.way == "fed":
-            self.tuners = 1
-            return self.feed(None, 0.0)
-        now = 0.0
-        while self.pending:
-            self.tuners += 1
-            counted = self.cluster.workers(now)
-            bundles = self.plan(counted)
-            now = self.feed(deque(list(bundles)[: bundles_per_tuner(counted)]), now + TUNER_SECONDS)
-            # Nobody begins before the last one has ended.
-            self.free = [max(now, free) for free in self.free]
-            heapq.heapify(self.free)
-        return now
-
-    def feed(self, queue: deque[Bundle] | None, now: float) -> float:
-        """Give bundles to free workers until none is left; when the last one ends."""
-        fixed = queue is not None
-        counted = self.cluster.workers(now)
-        if queue is None:
-            queue = self.plan(counted)
+        """Simulated seconds to the end: bundles go to free workers until none is left."""
+        counted = self.cluster.planned_for(0.0)
+        queue = self.plan(counted)
         again: list[tuple[float, float]] = []  # when preempted work may go on, and how much is left
-        end = now
+        end = 0.0
         while queue or again:
-            free = max(now, heapq.heappop(self.free))
-            there = self.cluster.workers(free)
-            if not fixed and queue and abs(there - counted) > REPLAN_CHANGE * counted:
+            free = heapq.heappop(self.free)
+            there = self.cluster.planned_for(free)
+            if queue and abs(there - counted) > REPLAN_CHANGE * counted:
                 counted = there
                 queue = self.plan(counted)
             if again and (not queue or again[0][0] <= free):
@@ -267,18 +251,16 @@ def bound(work_seconds: float, longest: float, cluster: Cluster) -> float:
     return max(high, longest)
 
 
-def measure(work: Work, scenario: Scenario, way: str, seed: int) -> Outcome:
-    simulation = Simulation(work, scenario, way, seed)
+def measure(work: Work, scenario: Scenario, seed: int) -> Outcome:
+    simulation = Simulation(work, scenario, seed)
     seconds = simulation.run()
     least, longest = work.least()
     return Outcome(
         scenario=str(scenario),
-        way=way,
         hours=seconds / 3600,
         bound_hours=bound(least, longest, simulation.cluster) / 3600,
         busy=simulation.busy / simulation.cluster.capacity_until(seconds),
         bundles=simulation.bundles,
-        tuners=simulation.tuners,
         planned=simulation.planned,
         preemptions=simulation.cluster.preemptions,
     )
@@ -296,12 +278,12 @@ def main() -> None:
     work = Work(specs, options.seed)
     scenarios = [Scenario(gpus) for gpus in options.gpus]
     largest = max(options.gpus)
-    scenarios += [Scenario(largest, scaled=True), Scenario(largest, preempted=True)]
-    outcomes = [
-        measure(work, scenario, way, options.seed)
-        for scenario in scenarios
-        for way in ("rounds", "fed")
+    scenarios += [
+        Scenario(largest, scaled=True),
+        Scenario(largest, joined=True),
+        Scenario(largest, preempted=True),
     ]
+    outcomes = [measure(work, scenario, options.seed) for scenario in scenarios]
     if options.json:
         sys.stdout.write(json.dumps([asdict(o) | {"ratio": o.ratio} for o in outcomes]) + "\n")
         return
@@ -311,12 +293,12 @@ def main() -> None:
         f"longest run {longest / 3600:.2f} h; {BUNDLES_PER_GPU} workers a GPU, "
         f"{FLOPS:.0e} FLOP/s, {LAUNCH_SECONDS * 1e6:g} µs a launch"
     )
-    names = ("cluster", "way", "hours", "bound", "ratio", "busy", "bundles", "Tuners", "plans")
-    print("{:26}{:8}{:>8}{:>8}{:>7}{:>7}{:>9}{:>8}{:>7}{:>7}".format(*names, "taken"))
-    row = "{:26}{:8}{:8.2f}{:8.2f}{:7.2f}{:7.0%}{:9,}{:8,}{:7,}{:7,}"
+    names = ("cluster", "hours", "bound", "ratio", "busy", "bundles", "plans", "preempted")
+    print("{:26}{:>8}{:>8}{:>7}{:>7}{:>9}{:>7}{:>11}".format(*names))
+    row = "{:26}{:8.2f}{:8.2f}{:7.2f}{:7.0%}{:9,}{:7,}{:11,}"
     for o in outcomes:
-        figures = (o.hours, o.bound_hours, o.ratio, o.busy, o.bundles, o.tuners, o.planned)
-        print(row.format(o.scenario, o.way, *figures, o.preemptions))
+        figures = (o.hours, o.bound_hours, o.ratio, o.busy, o.bundles, o.planned, o.preemptions)
+        print(row.format(o.scenario, *figures))
 
 
 if __name__ == "__main__":

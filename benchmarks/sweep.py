@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +37,7 @@ from groktime.service.suites.expansion import expand
 from groktime.service.sweep.cluster import cluster
 from groktime.service.sweep.cost import CostModel
 from groktime.service.sweep.driver import run_sweep
-from groktime.service.sweep.plan import Bundle, Pending, Stack, plan
+from groktime.service.sweep.plan import Pending, plan
 from groktime.service.sweep.selection import SweepOptions, prepare
 
 # Sizes of the mini suite, cut short. Runs are deterministic: every sweep of it is the same work.
@@ -147,41 +147,52 @@ def compile_engine() -> None:
 def trivial_bundles(table: Table, count: int) -> None:
     """Bundles of a run that is closed already: what remains is Ray, Tune and one query.
 
-    As many Tuners in turn as the driver would use; memory is read when each has ended.
+    One Tuner, as the driver has it; its process's memory is read as the bundles end.
     """
     with place(1, 1) as at, cluster(None, 2):
-        from groktime.service.sweep.plan import bundles_per_tuner
-        from groktime.service.sweep.tuner import Resources, tune_bundles
+        from groktime.service.sweep.tuner import FedSearcher, run_tuner
         from groktime.workers.trainable import WorkerConfig
+
+        memory = [resident_megabytes()]
+
+        class Trivial:
+            """A feed of the same run again and again."""
+
+            left, ended = count, 0
+
+            def next(self, live: Collection[int]) -> list[list[int]] | None:
+                self.left -= 1
+                return [[run.id]] if self.left >= 0 else None
+
+            def trained(self, runs: Sequence[int]) -> None:
+                self.ended += 1
+                if self.ended % max(1, count // 4) == 0:
+                    memory.append(resident_megabytes())
+
+            def crashed(self, runs: Sequence[int], reason: str) -> None:
+                raise SystemExit(f"trivial bundles failed: {reason}")
 
         job = prepare(at.suite, at.engine, SweepOptions())
         run = next(iter(job.runs.values()))
         with at.engine.begin() as connection:
             closed = "UPDATE runs SET state = 'failed', reason = 'closed', closed_at = now()"
             connection.execute(text(closed))
-        bundle = Bundle((Stack((Pending(run.id, run.spec),), 1.0),))
-        orders = WorkerConfig.of(at.settings, at.url, "cpu")
-        part = min(bundles_per_tuner(2), max(1, count // 4))
-        memory, seconds, processor = [resident_megabytes()], 0.0, time.process_time()
-        for first in range(0, count, part):
-            begin = time.perf_counter()
-            now = [bundle] * min(part, count - first)
-            outcomes = tune_bundles(now, orders, f"trivial-{first}", Resources(at_once=2))
-            seconds += time.perf_counter() - begin
-            memory.append(resident_megabytes())
-            if outcomes.crashed or outcomes.refused:
-                raise SystemExit(f"trivial bundles failed: {outcomes}")
-        processor = time.process_time() - processor
-    tuners = len(memory) - 1
+        searcher = FedSearcher(Trivial(), at.engine, "trivial", lambda: 4)
+        begin, processor = time.perf_counter(), time.process_time()
+        run_tuner(searcher, WorkerConfig.of(at.settings, at.url, "cpu"))
+        seconds, processor = time.perf_counter() - begin, time.process_time() - processor
+        memory.append(resident_megabytes())
+        if searcher.refused:
+            raise SystemExit(f"trivial bundles failed: {searcher.refused}")
     table.add_row(
-        f"{count:,} trivial bundles, {tuners} Tuners",
+        f"{count:,} trivial bundles, one Tuner",
         f"{1000 * seconds / count:.0f} ms each",
         f"two workers; {1000 * processor / count:.0f} ms of the driver's processor",
     )
     shown = " → ".join(f"{megabytes:.0f}" for megabytes in memory)
-    table.add_row("driver memory, MB", shown, "before, and when each Tuner has ended")
-    grown = 1024 * (memory[-1] - memory[1]) / (count - part)
-    table.add_row("driver memory a bundle", f"{grown:+.1f} KB", "after the first Tuner")
+    table.add_row("driver memory, MB", shown, "before, at each quarter, and at the end")
+    grown = 1024 * (memory[-1] - memory[1]) / (count - count // 4)
+    table.add_row("driver memory a bundle", f"{grown:+.1f} KB", "after the first quarter")
 
 
 def resident_megabytes() -> float:
@@ -195,6 +206,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--quick", action="store_true", help="less work, rougher numbers")
     arguments.add_argument("--only", choices=["planning", "bundles", "workers"])
+    arguments.add_argument("--bundles", type=int, help="trivial ones, 2000 where nothing is said")
     chosen = arguments.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     table = Table("sweep", "measured", "", title=f"sweep, {os.cpu_count()} cores")
@@ -202,7 +214,7 @@ def main() -> None:
     if chosen.only in (None, "planning"):
         planning(table)
     if chosen.only in (None, "bundles"):
-        trivial_bundles(table, 200 if chosen.quick else 2000)
+        trivial_bundles(table, chosen.bundles or (200 if chosen.quick else 2000))
     if chosen.only in (None, "workers"):
         two_workers(table, chosen.quick)
     Console().print(table, f"{time.monotonic() - begin:.0f} s")

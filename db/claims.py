@@ -29,6 +29,8 @@ from sqlalchemy import Connection, Engine, text
 from groktime.db.suites import RAISE_REVISIONS, spec_from_json
 from groktime.service.spec import RunSpec
 
+NODE_DIED = "its node died"  # the reason of an attempt whose machine ended
+
 PACKAGES = ("groktime", "torch", "numpy", "ray", "sqlalchemy", "psycopg2-binary")
 
 
@@ -146,6 +148,11 @@ ORDER BY id FOR UPDATE
 LOCK_FREE = """
 SELECT id FROM runs WHERE id = ANY(:ids) AND state IN ('pending', 'stale')
 ORDER BY id FOR UPDATE
+"""
+
+DEATHS = """
+SELECT run_id, count(*) AS deaths FROM attempts
+WHERE run_id = ANY(:ids) AND reason = :reason GROUP BY run_id
 """
 
 LEAVE = "UPDATE runs SET state = :state, owner = NULL, lease_until = NULL WHERE id = ANY(:ids)"
@@ -291,17 +298,26 @@ def raise_revisions(connection: Connection, run_ids: Sequence[int]) -> None:
         connection.exec_driver_sql(RAISE_REVISIONS, {"runs": list(run_ids)})
 
 
-def revoke_leases(engine: Engine, owner_prefix: str) -> list[int]:
+def revoke_leases(engine: Engine, owner_prefix: str, reason: str | None = None) -> list[int]:
     """Make the runs held by owners whose names begin so stale at once; returns their ids.
+
+    The attempts that end by it keep the reason.
 
     Only whoever started a worker and saw it end may do so. Should it live on after all, behind a
     broken network, its next write is fenced like any other late one.
     """
     with engine.begin() as connection:
         ids = list(connection.scalars(text(LOCK_OF_OWNER), {"prefix": owner_prefix}))
-        end_attempts(connection, ids, "stale")
+        end_attempts(connection, ids, "stale", reason)
         connection.execute(text(LEAVE), {"ids": ids, "state": "stale"})
     return ids
+
+
+def node_deaths(engine: Engine, run_ids: Sequence[int]) -> dict[int, int]:
+    """How many attempts of each run ended because their machine did."""
+    with engine.connect() as connection:
+        found = connection.execute(text(DEATHS), {"ids": list(run_ids), "reason": NODE_DIED})
+        return {row.run_id: row.deaths for row in found}
 
 
 def fail_runs(engine: Engine, run_ids: Sequence[int], reason: str) -> list[int]:

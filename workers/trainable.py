@@ -100,7 +100,7 @@ class BundleTrainable(tune.Trainable):
                 self._fresh = False
             seconds = self._train(database, self._stacks.pop(0))
         except (DatabaseError, ConfigurationError) as problem:
-            return {"refused": str(problem), "done": True}
+            return {"refused": str(problem), "training_seconds": 0.0, "done": True}
         return {"training_seconds": seconds, "done": not self._stacks}
 
     def cleanup(self) -> None:

@@ -9,7 +9,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ STARTS = 3  # tries to start a cluster on this machine
 QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 BUNDLES_PER_GPU = 4  # where nobody says how many
 CPU_STACK_BYTES = 1 << 30  # on a CPU a bundle's length bounds a stack long before memory does
+NO_LIMIT = 10**9  # of a resource: no cluster has that much
 OBJECT_STORE_BYTES = 100 * 1024 * 1024  # bundles are a few numbers; results go to Postgres
 NVIDIA = Path("/proc/driver/nvidia/gpus")  # a folder for each GPU that the driver knows
 
@@ -43,6 +44,7 @@ ENVIRONMENT = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Ctrl-C ends the sweep, not one Tuner of it
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",  # the sweep tells what failed, once
+    "TUNE_MAX_PENDING_TRIALS_PG": "16",  # that wait for a node: an autoscaler sees no more
     "TUNE_GLOBAL_CHECKPOINT_S": "86400",  # Postgres knows what is done
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
 }
@@ -308,10 +310,30 @@ def bundles_at_once(gpus: float, most: int | None, resources: Mapping[str, float
     return min(slots, most or slots)
 
 
-def recounted(capacity: ClusterCapacity, options: SweepOptions) -> ClusterCapacity:
-    """The same capacity with as many bundles at once as fit now: nodes come and go."""
+def slots_now(gpus: float, most: int | None) -> int:
+    """Bundles that fit at once on the cluster as it is: nodes come and go."""
     resources, _ = members()
-    return replace(capacity, slots=bundles_at_once(capacity.gpus, options.workers, resources))
+    return bundles_at_once(gpus, most, resources)
+
+
+def slots_to_plan_for(gpus: float, most: int | None) -> int:
+    """Bundles that fit at once on the cluster as it is, or as large as its autoscaler makes it."""
+    resources, _ = members()
+    return max(bundles_at_once(gpus, most, each) for each in (resources, _largest(resources)))
+
+
+def _largest(resources: Mapping[str, float]) -> Mapping[str, float]:
+    """What an autoscaler may bring the cluster to; what it has now where there is none."""
+    from ray._private.state import state
+
+    try:
+        found = state.get_max_resources_from_cluster_config()
+    except Exception as problem:  # it is no part of Ray's public interface
+        log.debug("the autoscaler's limits are not known: %s", problem)
+        found = None
+    # An autoscaler without a limit says nothing about what will come.
+    unlimited = found is None or any(value >= NO_LIMIT for value in found.values())
+    return resources if unlimited or not found else found
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Driving a sweep: plan what is open, train it through Ray Tune, deal with what crashed, repeat.
+"""Driving a sweep: one Ray Tune experiment is fed with what is open, until nothing is.
 
 Postgres knows what is done, so the driver keeps nothing that matters: it may be killed at any
 moment, and the next sweep of the suite goes on.
@@ -11,15 +11,15 @@ import secrets
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Console
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
 
-from groktime.db.claims import expire, fail_runs, revoke_leases
+from groktime.db.claims import expire, revoke_leases
 from groktime.db.retry import first_line, is_transient, retrying
 from groktime.service.errors import SweepError
 from groktime.service.settings import Settings
@@ -30,13 +30,15 @@ from groktime.service.sweep.cluster import (
     cluster_address,
     joined_cluster,
     members,
-    recounted,
+    slots_to_plan_for,
 )
 from groktime.service.sweep.locator import Locator
-from groktime.service.sweep.plan import Bundle, Pending, bundles_per_tuner, halves, plan
+from groktime.service.sweep.plan import Bundle, Pending, plan
 from groktime.service.sweep.progress import SweepProgress
+from groktime.service.sweep.queue import BundleQueue, moved
 from groktime.service.sweep.selection import (
     PreparedSweep,
+    StoredRun,
     SweepOptions,
     SweepReport,
     check_located,
@@ -48,28 +50,17 @@ from groktime.service.sweep.selection import (
 )
 from groktime.service.words import count
 
-if TYPE_CHECKING:
-    from groktime.service.sweep.tuner import Outcomes
-
 # Ray reads how clusters are authenticated when it is imported, so this module imports what needs
 # it (the tuner, the trainable) only where a cluster has been joined.
 
 log = logging.getLogger(__name__)
 
-SYSTEMIC_BUNDLES = 4  # so many crashing without any progress are no fault of single runs
 FRUITLESS_ROUNDS = 3  # rounds in which nothing moves before the sweep gives up
 
 LEASES = """
 SELECT id, extract(epoch FROM lease_until - clock_timestamp()) AS left, lease_until FROM runs
 WHERE id = ANY(:ids) AND state = 'running'
 """
-
-MOVED = """
-SELECT count(*) FILTER (WHERE state IN ('done', 'failed')) AS closed, sum(last_epoch) AS epochs
-FROM runs WHERE id = ANY(:ids)
-"""
-
-CLOSED = "SELECT id FROM runs WHERE id = ANY(:ids) AND closed_at IS NOT NULL"
 
 
 class Sweep:
@@ -93,33 +84,25 @@ class Sweep:
         self.name = f"sweep-{secrets.token_hex(4)}"
         self.capacity = capacity
         self.report = SweepReport()
+        self._tuners = 0
         from groktime.workers.trainable import WorkerConfig
 
         self._orders = WorkerConfig.of(settings, database_url, capacity.device)
 
     def run(self, progress: SweepProgress) -> SweepReport:
         """Train until every selected run is closed or in the hands of another sweep."""
-        split: list[Bundle] = []
         fruitless = 0
-        before = retrying(self._moved)
+        before = self._moved()
         try:
             while fruitless < FRUITLESS_ROUNDS:
                 retrying(lambda: expire(self.engine))
-                self.capacity = recounted(self.capacity, self.options)
-                bundles = [*split, *self._plan(split)]
-                if not bundles:
+                if not self._open_runs():
                     if self._others_have_ended(progress):
                         continue
                     return self._finish()
-                most = bundles_per_tuner(self.capacity.slots)
-                now, split = bundles[:most], split[most:]
-                outcomes = self._train(now)
-                after = retrying(self._moved)
-                if after == before and len(outcomes.crashed) == len(now) >= SYSTEMIC_BUNDLES:
-                    reason = next(iter(outcomes.crashed.values()))
-                    raise SweepError(f"all {len(now)} bundles crashed at once: {reason}")
-                split += self._split(now, outcomes, progress)
-                fruitless = fruitless + 1 if after == before and not split else 0
+                self._train(progress)
+                after = self._moved()
+                fruitless = fruitless + 1 if after == before else 0
                 before = after
         finally:
             self._leave()
@@ -137,75 +120,55 @@ class Sweep:
                 raise
             log.warning("leases are not given back: %s", first_line(error.orig))
 
-    def _plan(self, split: Sequence[Bundle]) -> list[Bundle]:
-        apart = {run.id for bundle in split for run in bundle.runs}
-        ids = [run_id for run_id in self.prepared.runs if run_id not in apart]
-        specs = [self.prepared.runs[run_id].spec for run_id in ids]
+    def _stored(self) -> dict[int, StoredRun]:
+        specs = [run.spec for run in self.prepared.runs.values()]
         suite_id = self.prepared.registered.suite_id
-        chosen = retrying(lambda: stored_runs(self.engine, suite_id, specs))
+        return retrying(lambda: stored_runs(self.engine, suite_id, specs))
+
+    def _open_runs(self) -> list[StoredRun]:
+        free = ("pending", "stale", "set_aside")
+        return [run for run in self._stored().values() if run.state in free]
+
+    def _plan(self, slots: int, begun: Collection[int]) -> list[Bundle]:
+        """Bundles of the open runs that nobody has begun, cut for so many workers."""
+        chosen = self._stored()
+        free = ("pending", "stale", "set_aside")
         pending = [
             Pending(run.id, run.spec)
             for run in chosen.values()
-            if run.state in ("pending", "stale", "set_aside")
+            if run.state in free and run.id not in begun
         ]
-        if not pending:
-            return []
         return plan(
             pending,
             learnt_cost(chosen),
-            workers=self.capacity.slots,
+            workers=slots,
             order=self.prepared.suite.file.order,
             stack_limit=self.capacity.stack_limit,
             on_gpu=self.capacity.on_gpu,
         )
 
-    def _train(self, bundles: Sequence[Bundle]) -> Outcomes:
-        """One Tuner; a refusal that concerns all bundles ends the sweep."""
-        from groktime.service.sweep.tuner import Resources, tune_bundles
+    def _train(self, progress: SweepProgress) -> None:
+        """One Tuner for all there is; what concerns all bundles ends the sweep."""
+        from groktime.service.sweep.tuner import FedSearcher, run_tuner
 
-        outcomes = tune_bundles(
-            bundles,
-            self._orders,
-            f"{self.name}-{self.report.bundles}",
-            Resources(self.capacity.gpus, self.options.workers),
+        queue = BundleQueue(
+            self.engine,
+            list(self.prepared.runs),
+            self._plan,
+            lambda: slots_to_plan_for(self.capacity.gpus, self.options.workers),
+            progress.say,
         )
-        self.report.bundles += len(bundles)
-        self.report.retried += outcomes.retried
-        self.report.training_seconds += outcomes.training_seconds
+        most = self.options.workers
+        searcher = FedSearcher(
+            queue, self.engine, f"{self.name}-{self._tuners}", (lambda: most) if most else None
+        )
+        self._tuners += 1
+        run_tuner(searcher, self._orders, self.capacity.gpus)
+        searcher.add_to(self.report)
         retrying(lambda: revoke_leases(self.engine, self.name))
-        if outcomes.refused:
-            raise SweepError("; ".join(sorted(outcomes.refused)))
-        return outcomes
-
-    def _split(
-        self, bundles: Sequence[Bundle], outcomes: Outcomes, progress: SweepProgress
-    ) -> list[Bundle]:
-        """Halve what crashed, until a run that crashes by itself can be told from its mates."""
-        smaller: list[Bundle] = []
-        for number, reason in sorted(outcomes.crashed.items()):
-            bundle = self._still_open(bundles[number])
-            if bundle is None:
-                continue
-            if len(bundle.runs) > 1:
-                progress.say(f"a bundle of {len(bundle.runs)} runs crashed and is split: {reason}")
-                smaller += halves(bundle)
-                continue
-            (run,) = bundle.runs
-            self._fail(run.id, f"crashed: {reason}")
-            progress.say(f"run {run.id} crashes its worker: {reason}")
-        return smaller
-
-    def _fail(self, run_id: int, reason: str) -> None:
-        retrying(lambda: fail_runs(self.engine, [run_id], reason))
-
-    def _still_open(self, bundle: Bundle) -> Bundle | None:
-        """The bundle without the runs that ended before the crash."""
-        ids = [run.id for run in bundle.runs]
-        return bundle.without(retrying(lambda: self._closed(ids)))
-
-    def _closed(self, ids: list[int]) -> set[int]:
-        with self.engine.connect() as connection:
-            return set(connection.scalars(text(CLOSED), {"ids": ids}))
+        if searcher.refused or queue.problem:
+            raise SweepError(searcher.refused or queue.problem or "")
+        queue.fail_suspects()
 
     def _others_have_ended(self, progress: SweepProgress) -> bool:
         """Wait for leases of other sweeps; True when a run became free.
@@ -236,14 +199,10 @@ class Sweep:
             return {row.id: (max(0.0, float(row.left)), row.lease_until) for row in rows}
 
     def _moved(self) -> tuple[int, int]:
-        with self.engine.connect() as connection:
-            row = connection.execute(text(MOVED), {"ids": list(self.prepared.runs)}).one()
-        return row.closed, row.epochs or 0
+        return retrying(lambda: moved(self.engine, list(self.prepared.runs)))
 
     def _finish(self) -> SweepReport:
-        chosen = [run.spec for run in self.prepared.runs.values()]
-        suite_id = self.prepared.registered.suite_id
-        after = retrying(lambda: stored_runs(self.engine, suite_id, chosen))
+        after = self._stored()
         delete_finished_checkpoints(self.settings.checkpoint_dir, after.values())
         closed = {run_id for run_id, run in after.items() if run.state in ("done", "failed")}
         self.report.trained = len(closed & set(self.prepared.open))

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
@@ -63,7 +64,7 @@ class Locator:
     say: Say
     cells: list[LocatedCell] = field(default_factory=list)
     _attempts: dict[int, _Attempts] = field(default_factory=dict)
-    _crashed: list[int] = field(default_factory=list)  # in a row, none of them failed yet
+    _crashed: dict[int, str] = field(default_factory=dict)  # in a row, none failed yet; and why
     _expired_at: float = -EXPIRE_SECONDS
 
     def __post_init__(self) -> None:
@@ -162,9 +163,9 @@ class Locator:
         """Runs that were given up without a crash or a result."""
         return [run.id for run in self.refresh() if not run.counts and self._is_stuck(run)]
 
-    def crashed(self, runs: Sequence[int]) -> None:
+    def crashed(self, runs: Sequence[int], reason: str) -> None:
         """A single crash fails its run at the next success; many in a row are another's fault."""
-        self._crashed += runs
+        self._crashed.update(dict.fromkeys(runs, reason))
 
     def trained(self, runs: Sequence[int]) -> None:
         self.fail_crashed()
@@ -173,11 +174,16 @@ class Locator:
     def is_systemic(self) -> bool:
         return len(self._crashed) >= SYSTEMIC_CRASHES
 
+    @property
+    def last_reason(self) -> str:
+        """What the last crash was."""
+        return [*self._crashed.values()][-1]
+
     def fail_crashed(self) -> None:
         """Close what crashed by itself: other seeds take its place."""
-        failing, self._crashed = self._crashed, []
-        if failing:
-            retrying(lambda: fail_runs(self.engine, failing, "crashed: see its worker"))
+        failing, self._crashed = self._crashed, {}
+        for run, reason in failing.items():
+            retrying(partial(fail_runs, self.engine, [run], f"crashed: {reason}"))
 
     def set_aside(self, owner: str) -> None:
         """Censor this sweep's speed runs that are only a sign, and those that nobody trains."""

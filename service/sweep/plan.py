@@ -26,8 +26,8 @@ Order = Literal["longest_first", "seeds_first"]
 TARGET_SECONDS = 60.0  # a bundle's aim: a trial's start is then well under one percent
 SHORTEST_SECONDS = 4.0  # small sweeps are cut finer, to keep all workers busy to the end
 BUNDLES_PER_WORKER = 12
-SHARE_OF_A_STACK = 1.25  # of all work divided by workers: the longest stack on a GPU
-FEWEST_PER_TUNER, MOST_PER_TUNER, PER_TUNER_AND_WORKER = 500, 20_000, 100  # bundles
+REPLAN_CHANGE = 0.25  # of the workers, before what nobody has begun is planned anew
+SHARE_OF_A_STACK = 0.6  # of all work divided by workers: the longest stack on a GPU
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def plan(
 
     A GPU trains a full stack in little more than the time of one model, so there memory cuts a
     stack, and seeds share it whatever the order; where there are more workers than such stacks,
-    they are cut to not much more than a worker's share of the work.
+    they are cut to about half of a worker's share of the work.
     """
     if not pending:
         return []
@@ -159,16 +159,6 @@ def _bundles(stacks: list[Stack], target: float) -> list[Bundle]:
     if small:
         bundles.append(Bundle(tuple(small)))
     return bundles
-
-
-def bundles_per_tuner(workers: int) -> int:
-    """How many bundles one Tuner should have.
-
-    Tune keeps a record of each trial, and writes them all when it ends, so few are better; but
-    workers wait for the last one of a Tuner, half a bundle each, so many are better where there
-    are many workers.
-    """
-    return max(FEWEST_PER_TUNER, min(MOST_PER_TUNER, PER_TUNER_AND_WORKER * workers))
 
 
 def halves(bundle: Bundle) -> list[Bundle]:

@@ -1,114 +1,250 @@
-"""One Ray Tune experiment over some bundles: one trial a bundle, retried once where it stands."""
+"""One Ray Tune experiment that is fed: a trial is given its runs when it can start.
+
+Nothing that matters is kept here: a feed makes every suggestion from what the database holds, so
+a sweep that was killed goes on where it was. Tune only schedules, and never tries a trial again by
+itself.
+"""
 
 from __future__ import annotations
 
 import logging
+import math
 import tempfile
-from collections.abc import Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from ray import tune
+from ray import cloudpickle, tune
+from ray.exceptions import RayActorError
 from ray.tune.experiment import Trial
+from ray.tune.search import Searcher
+from sqlalchemy import Engine
 
+from groktime.db.claims import NODE_DIED, node_deaths, revoke_leases
+from groktime.db.retry import retrying
 from groktime.service.logs import redact
-from groktime.service.sweep.plan import Bundle
+from groktime.service.sweep.selection import SweepReport
 from groktime.workers.trainable import BundleTrainable, WorkerConfig
 
 LONGEST_REASON = 300  # characters
-RETRIES = 1  # a crashed bundle goes on once from its checkpoints before it is split
+RECOUNT_SECONDS = 5.0  # of the room on a cluster
+RETRIES = 1  # a crashed bundle goes on once from its checkpoints
+FORGIVEN_DEATHS = 5  # of nodes with one run; more count as crashes
+MOST_TRIALS = 20_000  # of one Tuner
+
+# What Ray says of an actor whose machine is gone; it has no type of its own for this.
+NODE_IS_GONE = ("its node has died", "the actor's node was")
 
 
 @dataclass(frozen=True)
-class Resources:
-    """What one bundle takes on the cluster, and how many may run at once (None: all that fit)."""
+class Crash:
+    """How a worker ended: one line of what Ray wrote, and whether its node is what died."""
 
-    gpus: float = 0.0
-    at_once: int | None = None
+    reason: str
+    node_died: bool = False
+
+
+class Feed(Protocol):
+    """Where a searcher gets its runs from."""
+
+    def next(self, live: Collection[int]) -> Sequence[Sequence[int]] | None:
+        """Stacks of run numbers for the next trial; None: nothing as long as `live` ones train."""
+        ...
+
+    def crashed(self, runs: Sequence[int], reason: str) -> None:
+        """The trial of these runs crashed, and so did its second try; nobody holds them."""
+        ...
+
+    def trained(self, runs: Sequence[int]) -> None:
+        """The trial of these runs ended well."""
+        ...
 
 
 @dataclass
-class Outcomes(tune.Callback):
-    """What became of the trials; only what went wrong is kept."""
+class _Order:
+    """What one trial trains, and how often it has crashed; leases begin with its name."""
 
-    crashed: dict[int, str] = field(default_factory=dict)
-    refused: set[str] = field(default_factory=set)
-    retried: int = 0
-    training_seconds: float = 0.0
+    name: str
+    stacks: Sequence[Sequence[int]]
+    tries: int = 0
+
+    @property
+    def runs(self) -> list[int]:
+        return [run for stack in self.stacks for run in stack]
+
+
+class FedSearcher(Searcher):
+    """Ray Tune's way to ask a feed: one trial trains the stacks that the feed gave it.
+
+    A trial whose worker crashed goes on once from its checkpoints before the feed hears of it. The
+    death of a node is nobody's fault and does not count, unless five have died with one run.
+    """
+
+    def __init__(
+        self, feed: Feed, engine: Engine, name: str, at_once: Callable[[], int] | None = None
+    ) -> None:
+        """`at_once` counts how many trials there may be now; without it, what Ray has room for."""
+        super().__init__(metric="training_seconds", mode="min")
+        self._feed, self._engine, self.name = feed, engine, name
+        self._live: dict[str, _Order] = {}
+        self._again: deque[_Order] = deque()
+        self._count, self._most, self._counted_at = at_once, 0, -math.inf
+        self.refused: str | None = None
+        self.given = 0
+        self.retried = 0
+        self.training_seconds = 0.0
+
+    def suggest(self, trial_id: str) -> Any:
+        """The next trial; None waits for one that is being trained."""
+        order = self._next()
+        if order is None:
+            # With nothing live Tune would ask once a second for ten minutes.
+            return None if self._live else Searcher.FINISHED
+        self.given += 1
+        order.name = f"{self.name}/{self.given}"
+        self._live[trial_id] = order
+        return {"bundle": {"name": order.name, "stacks": [list(stack) for stack in order.stacks]}}
+
+    def _next(self) -> _Order | None:
+        # Tune keeps a record of each trial to its end.
+        if self._is_full() or self.refused or self.given >= MOST_TRIALS:
+            return None
+        if self._again:
+            return self._again.popleft()
+        held = [run for order in (*self._live.values(), *self._again) for run in order.runs]
+        stacks = self._feed.next(held)
+        return None if stacks is None else _Order("", stacks)
+
+    def _is_full(self) -> bool:
+        """Nodes come and go, so the count is made again."""
+        if self._count is not None and time.monotonic() - self._counted_at >= RECOUNT_SECONDS:
+            self._most, self._counted_at = self._count(), time.monotonic()
+        return self._count is not None and len(self._live) >= self._most
+
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
+        """A trial that crashed is told of with its error by the callback, after this."""
+        if error or trial_id not in self._live:
+            return
+        order = self._live.pop(trial_id)
+        if result and result.get("refused"):
+            self.refused = result["refused"]  # no retry mends it, and it concerns all
+        else:
+            self._feed.trained(order.runs)
+
+    def crashed(self, trial_id: str, crash: Crash) -> None:
+        """The trial's worker ended before it was done."""
+        order = self._live.pop(trial_id)
+        counts = self._counts(order, crash)
+        if counts and order.tries >= RETRIES:
+            self._feed.crashed(order.runs, crash.reason)
+            return
+        order.tries += counts
+        self._again.append(order)
+        self.retried += 1
+
+    def _counts(self, order: _Order, crash: Crash) -> bool:
+        """End what the dead worker held, and say whether its end counts against the runs.
+
+        That a node died is noted with the attempts: the count outlives this sweep.
+        """
+        reason = NODE_DIED if crash.node_died else f"crashed: {crash.reason}"
+        retrying(lambda: revoke_leases(self._engine, f"{order.name}@", reason))
+        if not crash.node_died:
+            return True
+        deaths = retrying(lambda: node_deaths(self._engine, order.runs))
+        return max(deaths.values(), default=0) > FORGIVEN_DEATHS
+
+    def add_to(self, report: SweepReport) -> None:
+        """Add what this one did to a sweep's report."""
+        report.bundles += self.given
+        report.retried += self.retried
+        report.training_seconds += self.training_seconds
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Tune pickles its parts to restore them; this one is made anew from Postgres instead."""
+        return {"name": self.name}
+
+    def save(self, checkpoint_path: str) -> None:
+        """Nothing: Postgres has it."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Nothing: Postgres has it."""
+
+
+@dataclass
+class _Listener(tune.Callback):
+    """Tells the searcher what Tune tells callbacks only."""
+
+    searcher: FedSearcher = field(repr=False)
 
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
-        self.training_seconds += result.get("training_seconds", 0.0)
-        if result.get("refused"):
-            self.refused.add(result["refused"])
-
-    def on_trial_recover(
-        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
-    ) -> None:
-        self.retried += 1
+        self.searcher.training_seconds += result["training_seconds"]
 
     def on_trial_error(
         self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
     ) -> None:
-        self.crashed[trial.config["bundle"]["number"]] = _summary(trial)
+        self.searcher.crashed(trial.trial_id, crash_of(trial))
 
 
-def _summary(trial: Trial) -> str:
-    """One line of what Ray wrote about the last crash: the exception, or that the worker died."""
+def crash_of(trial: Trial) -> Crash:
+    """What Ray wrote about the end of a trial's worker: the exception, or that the worker died."""
     if not trial.error_file:
-        return "unknown"
-    text = Path(trial.error_file).read_text("utf-8", errors="replace")
-    last = text.rpartition("Failure # ")[2]
-    lines = [line.strip() for line in last.splitlines()[1:] if line.strip()]
-    if not lines:
-        return "unknown"
+        return Crash("unknown")
+    told = Path(trial.error_file).read_text("utf-8", errors="replace")
+    lines = [line.strip() for line in told.splitlines()[1:] if line.strip()]
     died = next((line for line in lines if "died" in line), None)
-    return redact(died or lines[-1])[:LONGEST_REASON]
+    reason = redact(died or lines[-1])[:LONGEST_REASON] if lines else "unknown"
+    return Crash(reason, any(words in told for words in NODE_IS_GONE) or _preempted(trial))
 
 
-def tune_bundles(
-    bundles: Sequence[Bundle], worker: WorkerConfig, sweep: str, resources: Resources
-) -> Outcomes:
-    """Train the bundles; returns when all have ended, well or badly.
+def _preempted(trial: Trial) -> bool:
+    """Whether Ray knows that the worker's machine was taken away."""
+    if not trial.pickled_error_file:
+        return False
+    try:
+        error = cloudpickle.loads(Path(trial.pickled_error_file).read_bytes())
+    except Exception:  # an exception of a package that is not here, for one
+        return False
+    return isinstance(error, RayActorError) and error.preempted
+
+
+def run_tuner(searcher: FedSearcher, worker: WorkerConfig, gpus: float = 0.0) -> None:
+    """Train what the searcher gives out; returns when it has nothing left.
 
     Secrets travel in `worker` through the object store, never in a trial's config, which Ray
     shows on its dashboard.
     """
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
-    outcomes = Outcomes()
-    configs = [
-        {
-            "number": number,
-            "name": f"{sweep}/{number}",
-            "stacks": [[run.id for run in stack.runs] for stack in bundle.stacks],
-        }
-        for number, bundle in enumerate(bundles)
-    ]
-    asked: dict[str, float] = {"cpu": 1, **({"gpu": resources.gpus} if resources.gpus else {})}
+    asked: dict[str, float] = {"cpu": 1, **({"gpu": gpus} if gpus else {})}
     trainable = tune.with_resources(
         tune.with_parameters(BundleTrainable, worker=worker), dict(asked)
     )
     with tempfile.TemporaryDirectory(prefix="groktime-tune-") as storage:
         tune.Tuner(
             trainable,
-            param_space={"bundle": tune.grid_search(configs)},
             tune_config=tune.TuneConfig(
+                search_alg=searcher,
+                num_samples=-1,
                 reuse_actors=True,
-                max_concurrent_trials=resources.at_once,
-                trial_name_creator=lambda trial: f"bundle_{trial.config['bundle']['number']}",
-                trial_dirname_creator=lambda trial: f"bundle_{trial.config['bundle']['number']}",
+                trial_name_creator=lambda trial: f"bundle_{trial.trial_id}",
+                trial_dirname_creator=lambda trial: f"bundle_{trial.trial_id}",
             ),
             run_config=tune.RunConfig(
-                name=sweep,
+                name=searcher.name,
                 storage_path=storage,
                 verbose=0,
-                failure_config=tune.FailureConfig(max_failures=RETRIES),
+                # The searcher decides who tries again.
+                failure_config=tune.FailureConfig(max_failures=0),
                 # Runs have checkpoints of their own; a trial that cannot save would be failed.
                 checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
-                callbacks=[outcomes],
+                callbacks=[_Listener(searcher)],
                 log_to_file=False,
             ),
         ).fit()
-    return outcomes

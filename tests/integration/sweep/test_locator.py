@@ -240,7 +240,7 @@ def test_what_crashes_by_itself_fails_and_another_seed_takes_its_place(
     at_work = worker(database, suite())
     wanted = at_work.locator.next(())
     assert wanted is not None
-    at_work.locator.crashed(wanted[0])
+    at_work.locator.crashed(wanted[0], "MemoryError: no memory")
     trained = at_work.work()
     assert state(database, wanted[0][0])[0] == "failed"
     assert database.scalar("SELECT count(*) FROM runs WHERE state = 'done'") == trained
@@ -254,7 +254,7 @@ def test_crashes_of_all_runs_end_the_sweep_and_fail_none(
     for _ in range(SYSTEMIC_CRASHES):
         wanted = at_work.locator.next(())
         assert wanted is not None
-        at_work.locator.crashed(wanted[0])
+        at_work.locator.crashed(wanted[0], "MemoryError: no memory")
     assert at_work.locator.is_systemic
     assert at_work.locator.next(()) is None
     assert database.scalar("SELECT count(*) FROM runs WHERE state = 'failed'") == 0

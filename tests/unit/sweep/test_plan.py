@@ -96,8 +96,9 @@ def test_on_a_gpu_seeds_share_a_stack_up_to_its_memory_whatever_the_order() -> N
         )
         return sorted(len(stack.runs) for bundle in bundles for stack in bundle.stacks)
 
-    assert stack_sizes(100) == [6, 6]
-    assert stack_sizes(4) == [2, 2, 4, 4]
+    # Two stacks at least for a worker: the longer one of them would otherwise end alone.
+    assert stack_sizes(100) == [3, 3, 6]
+    assert stack_sizes(2) == [2] * 6
 
 
 def test_full_stacks_of_a_gpu_are_cut_where_more_workers_wait_than_there_are_stacks() -> None:
@@ -109,8 +110,8 @@ def test_full_stacks_of_a_gpu_are_cut_where_more_workers_wait_than_there_are_sta
         assert sum(len(bundle.runs) for bundle in bundles) == 64
         return sum(len(bundle.stacks) for bundle in bundles)
 
-    assert stacks(1) == 1
-    assert stacks(16) > 8
+    assert stacks(1) == 2
+    assert stacks(16) > 16
     assert stacks(1000) == 64
 
 

@@ -1,31 +1,23 @@
-"""The largest suite is expanded, priced, planned and driven in work that grows with its runs only.
+"""The largest suite is expanded, priced and planned in work that grows with its runs only.
 
 Work is counted in steps of the interpreter, not in seconds.
 """
 
 from __future__ import annotations
 
-import gc
-import pickle
 import sys
-import weakref
 from collections.abc import Callable
-from types import FrameType, SimpleNamespace
+from types import FrameType
 from typing import Any
 
 import pytest
 
-from groktime.service.settings import Settings
 from groktime.service.spec import RunSpec
 from groktime.service.suites import load_suite
 from groktime.service.suites.expansion import expand
 from groktime.service.sweep import cost as cost_module
-from groktime.service.sweep import driver, tuner
-from groktime.service.sweep.cluster import ClusterCapacity
 from groktime.service.sweep.cost import CostModel, Finished
-from groktime.service.sweep.plan import Bundle, Pending, Stack, bundles_per_tuner, plan
-from groktime.service.sweep.selection import SweepOptions
-from groktime.service.sweep.tuner import Outcomes
+from groktime.service.sweep.plan import Pending, plan
 from groktime.workers.engines import stack_shape
 
 CENTRAL = 18_756
@@ -130,57 +122,3 @@ def test_a_price_does_not_look_at_every_finished_run_again(
     for run in pending:
         cost.seconds(run.spec, stack_shape(run.spec))
     assert 0 < added < 10 * len(runs)
-
-
-def test_bundles_that_went_well_leave_nothing_in_the_driver() -> None:
-    outcomes = Outcomes()
-
-    def after(results: int) -> int:
-        for _ in range(results):
-            told = {"training_seconds": 1.0, "done": True}
-            outcomes.on_trial_result(1, [], SimpleNamespace(config={}), told)  # type: ignore[arg-type]
-        return len(pickle.dumps(outcomes))
-
-    assert after(1) == after(2000)
-    assert outcomes.training_seconds == 2001
-
-
-def test_a_round_is_forgotten_when_the_next_one_trains(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = load_suite("demo").runs()[0]
-    most = bundles_per_tuner(1)
-    left = 3 * most - 10
-    trained: list[weakref.ref[Bundle]] = []
-    alive_before: list[int] = []
-
-    def tune(bundles: list[Bundle], *rest: object) -> Outcomes:
-        nonlocal left
-        gc.collect()
-        alive_before.append(sum(reference() is not None for reference in trained))
-        trained.extend(map(weakref.ref, bundles))
-        left -= len(bundles)
-        return Outcomes()
-
-    class Planned(driver.Sweep):
-        def _plan(self, split: object) -> list[Bundle]:
-            return [Bundle((Stack((Pending(n, run),), 1.0),)) for n in range(left)]
-
-        def _moved(self) -> tuple[int, int]:
-            return -left, 0
-
-        def _others_have_ended(self, progress: object) -> bool:
-            return False
-
-        def _finish(self) -> Any:
-            return self.report
-
-    monkeypatch.setattr(tuner, "tune_bundles", tune)
-    monkeypatch.setattr(driver, "recounted", lambda capacity, options: capacity)
-    for name in ("revoke_leases", "expire"):
-        monkeypatch.setattr(driver, name, lambda *given: 0)
-    job: Any = SimpleNamespace(suite=SimpleNamespace(name="demo"), runs={})
-    nothing: Any = None
-    capacity = ClusterCapacity(1, "cpu", lambda spec: 1)
-    sweep = Planned(job, nothing, Settings(), "postgresql://x/y", SweepOptions(), capacity)
-    report = sweep.run(nothing)
-    assert report.bundles == len(trained) == 3 * most - 10
-    assert alive_before == [0, 0, 0]

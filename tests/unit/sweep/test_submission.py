@@ -15,7 +15,7 @@ from groktime.service.suites import load_suite
 from groktime.service.sweep.cluster import ClusterCapacity, expected_capacity, stack_limit
 from groktime.service.sweep.cost import suite_cost
 from groktime.service.sweep.jobs import arguments, requested
-from groktime.service.sweep.plan import Preview, bundles_per_tuner, preview
+from groktime.service.sweep.plan import Preview, preview
 from groktime.service.sweep.selection import Selection, SweepOptions
 
 PART = SweepOptions(
@@ -122,10 +122,3 @@ def test_a_stack_has_less_room_for_larger_models() -> None:
     small, *_, large = sorted(load_suite("mini").runs(), key=lambda run: run.params)
     room = stack_limit("cpu", 0.0)
     assert room(small) > room(large) > 1
-
-
-@pytest.mark.parametrize(("workers", "bundles"), [(1, 500), (10, 1000), (1000, 20_000)])
-def test_a_tuner_has_more_bundles_where_more_workers_would_wait_for_its_end(
-    workers: int, bundles: int
-) -> None:
-    assert bundles_per_tuner(workers) == bundles
