@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -45,9 +45,10 @@ class Settings(BaseSettings):
     reader_url: SecretStr | None = Field(
         default=None, description="URL the API reads with; default: the owner's, read-only."
     )
-    checkpoints: Path | None = Field(
+    checkpoints: Path | str | None = Field(
         default=None,
-        description="Folder of checkpoints, shared between nodes; default: home/checkpoints.",
+        description="Folder of checkpoints, shared between nodes, or the URL of an object store, "
+        "such as s3://bucket/folder; default: home/checkpoints.",
     )
     checkpoint_seconds: float = Field(
         default=30.0, gt=0, description="At most this much training is repeated after a crash."
@@ -95,11 +96,17 @@ class Settings(BaseSettings):
         default="text", description="json writes one object a line, for log collectors."
     )
 
+    @field_validator("checkpoints", mode="before")
+    @classmethod
+    def _path_or_url(cls, value: Any) -> Any:
+        """A URL stays as it is written: a path would lose one of its slashes."""
+        return value if value is None or "://" in str(value) else Path(value)
+
     @field_validator("home", "checkpoints")
     @classmethod
-    def _absolute(cls, value: Path | None) -> Path | None:
+    def _absolute(cls, value: Path | str | None) -> Path | str | None:
         # Ray changes the working directory of workers, so a relative path would move.
-        if value is not None and not value.is_absolute():
+        if isinstance(value, Path) and not value.is_absolute():
             raise ValueError(f"must be an absolute path, got {str(value)!r}")
         return value
 
@@ -127,7 +134,7 @@ class Settings(BaseSettings):
         return not (self.database_url or self.writer_url or self.reader_url)
 
     @property
-    def checkpoint_dir(self) -> Path:
+    def checkpoint_dir(self) -> Path | str:
         return self.checkpoints or self.home / "checkpoints"
 
 

@@ -198,6 +198,15 @@ def count(number: int, thing: str) -> str:
     return f"{number:,} {thing if number == 1 else thing + 's'}"
 
 
+def size(content: float) -> str:
+    """Bytes as `12 kB`, `387 MB` or `1.5 TB`, by thousands."""
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if content < 999.5:
+            return f"{content:.{1 if content < 9.95 and unit != 'bytes' else 0}f} {unit}"
+        content /= 1000
+    return f"{content:.1f} TB"
+
+
 def duration(seconds: float | None) -> str:
     """`45 s`, `12 min`, `3 h 20 min` or `2.1 days`."""
     if seconds is None or not math.isfinite(seconds):

@@ -7,13 +7,9 @@ run are kept, so that a corrupt one costs one interval and not the run.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 import json
-import os
-import shutil
-import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -25,11 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groktime.service.errors import CheckpointError
+from groktime.service.spec import RunSpec
 from groktime.workers.engines import State
+from groktime.workers.folders import open_folder
 
 _VERSION = b"groktime checkpoint 1\n"
 _HEADER = "header"  # name of the JSON member; no parameter is called so
 _KEPT = 2
+_SUFFIX = ".checkpoint"
 
 
 @dataclass(frozen=True)
@@ -44,10 +43,10 @@ class Checkpoint:
 
 
 class CheckpointStore:
-    """Checkpoints of many runs under one folder, which may be shared between machines."""
+    """Checkpoints of many runs in one folder, or in an object store where that is a URL."""
 
     def __init__(self, folder: Path | str) -> None:
-        self.folder = Path(folder)
+        self._files = open_folder(folder)
 
     def epochs(self, key: str, fingerprint: str) -> list[int]:
         """Epochs of the run's usable checkpoints, newest first: intact and of this engine."""
@@ -63,11 +62,13 @@ class CheckpointStore:
 
     def load(self, key: str, epoch: int) -> Checkpoint:
         """Read one checkpoint; a corrupt, truncated or foreign file is a CheckpointError."""
-        path = self._path(key, epoch)
+        name = _name(key, epoch)
+        path = f"{self._files}/{name}"
         try:
-            content = path.read_bytes()
+            content = self._files.read(name)
         except OSError as error:
-            raise CheckpointError(f"checkpoint {path} cannot be read: {error.strerror}") from error
+            why = error.strerror or str(error)
+            raise CheckpointError(f"checkpoint {path} cannot be read: {why}") from error
         version, rest = content[: len(_VERSION)], content[len(_VERSION) :]
         if version != _VERSION:
             raise CheckpointError(f"checkpoint {path} is not of this version")
@@ -104,34 +105,44 @@ class CheckpointStore:
         np.savez(archive, allow_pickle=False, **members)
         payload = archive.getvalue()
         digest = hashlib.sha256(payload).hexdigest().encode()
-        path = self._path(key, epoch)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _write_atomically(path, b"".join([_VERSION, digest, b"\n", payload]))
+        self._files.write(_name(key, epoch), b"".join([_VERSION, digest, b"\n", payload]))
         present = self._present(key)
         later = [other for other in present if other > epoch]
         usable = set(self.epochs(key, fingerprint)) if later else set()
         outdated = [other for other in present if other <= epoch][_KEPT:]
         for other in [*outdated, *(other for other in later if other not in usable)]:
-            self._path(key, other).unlink(missing_ok=True)
+            self._files.delete(_name(key, other))
 
     def keys(self) -> set[str]:
         """Runs that have a folder here, be there a checkpoint in it or not."""
-        return {folder.name for folder in self.folder.glob("[0-9a-f][0-9a-f]/*")}
+        parts = [part for part in self._files.names("") if len(part) == 2]
+        return {key for part in parts for key in self._files.names(part)}
 
     def delete(self, key: str) -> None:
         """Forget the run: it has finished."""
-        shutil.rmtree(self._run_folder(key), ignore_errors=True)
-
-    def _run_folder(self, key: str) -> Path:
-        return self.folder / key[:2] / key
-
-    def _path(self, key: str, epoch: int) -> Path:
-        return self._run_folder(key) / f"{epoch:08d}.checkpoint"
+        self._files.delete(_folder(key))
 
     def _present(self, key: str) -> list[int]:
         """Epochs of the files there, newest first."""
-        files = self._run_folder(key).glob("*.checkpoint")
-        return sorted((int(file.stem) for file in files if file.stem.isdigit()), reverse=True)
+        stems = (
+            name.removesuffix(_SUFFIX)
+            for name in self._files.names(_folder(key))
+            if name.endswith(_SUFFIX)
+        )
+        return sorted((int(stem) for stem in stems if stem.isdigit()), reverse=True)
+
+
+def _folder(key: str) -> str:
+    return f"{key[:2]}/{key}"
+
+
+def _name(key: str, epoch: int) -> str:
+    return f"{_folder(key)}/{epoch:08d}{_SUFFIX}"
+
+
+def checkpoint_bytes(spec: RunSpec) -> int:
+    """What the checkpoints kept of one run take: its weights and both moments, twice."""
+    return _KEPT * 3 * 4 * int(spec.params)
 
 
 class CheckpointWriter:
@@ -186,23 +197,3 @@ class CheckpointWriter:
         self._pending = [future for future in self._pending if future not in done]
         for future in done:
             future.result()
-
-
-def _write_atomically(path: Path, content: bytes) -> None:
-    """All of the content under its name, on disk, or no file of that name."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -16,7 +16,7 @@ from groktime.service.commands.completion import complete_suite
 from groktime.service.errors import SuiteError
 from groktime.service.spec import KINDS
 from groktime.service.suites import Member, Suite, load_suite
-from groktime.service.words import count, duration
+from groktime.service.words import count, duration, size
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -70,8 +70,10 @@ def check(suite: Name) -> None:
 def show(suite: Name, as_json: Json = False) -> None:
     """Run counts by kind, inherited cells, and the estimated cost on this machine."""
     from groktime.service.sweep.cost import suite_cost
+    from groktime.workers.checkpoints import checkpoint_bytes
 
     loaded = load_suite(suite)
+    kept = [checkpoint_bytes(run) for run in loaded.runs()]
     cost = suite_cost(loaded.runs(), recorded_epochs(loaded))
     cores = os.cpu_count() or 1
     shown: dict[str, Any] = {
@@ -102,6 +104,7 @@ def show(suite: Name, as_json: Json = False) -> None:
             "engine": cost.engine,
             "recorded_runs": cost.recorded,
         },
+        "checkpoints": {"bytes_of_the_largest_run": max(kept), "bytes_of_all_runs": sum(kept)},
     }
     if as_json:
         typer.echo(json.dumps(shown))
@@ -162,6 +165,11 @@ def _print(suite: Suite, shown: dict[str, Any]) -> None:
         console.print(f"left out: {left}")
     if suite.file.design is None:
         _print_cost(console, cost)
+    largest, everything = shown["checkpoints"].values()
+    console.print(
+        f"checkpoints: at most {size(largest)} for each run that is being trained, "
+        f"{size(everything)} if all were at once"
+    )
     console.print(f"hash: {shown['hash']}")
 
 

@@ -256,7 +256,7 @@ def wanted_runs(suite: Suite, engine: Engine, chosen: Sequence[RunSpec] = ()) ->
     return [spec for spec in runs if spec.key in linked]
 
 
-def delete_finished_checkpoints(checkpoints: Path, runs: Iterable[StoredRun]) -> int:
+def delete_finished_checkpoints(checkpoints: Path | str, runs: Iterable[StoredRun]) -> int:
     """Delete the checkpoints of finished runs; returns of how many runs.
 
     A run whose workers crashed keeps them: it may be tried again from there.

@@ -36,3 +36,11 @@ def test_relative_paths_are_refused_because_ray_changes_the_working_directory(
 def test_every_setting_is_described() -> None:
     undescribed = [name for name, field in Settings.model_fields.items() if not field.description]
     assert undescribed == []
+
+
+def test_checkpoints_may_lie_in_an_object_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GROKTIME_CHECKPOINTS", "s3://bucket/groktime")
+    assert Settings().checkpoint_dir == "s3://bucket/groktime"
+    monkeypatch.setenv("GROKTIME_CHECKPOINTS", "not/absolute")
+    with pytest.raises(ValueError, match="must be an absolute path"):
+        Settings()

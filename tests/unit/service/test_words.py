@@ -17,6 +17,7 @@ from groktime.service.words import (
     p_value,
     percent,
     scientific,
+    size,
 )
 
 EXAMPLES = json.loads((Path(__file__).parents[2] / "fixtures" / "numbers.json").read_text("utf-8"))
@@ -70,3 +71,18 @@ def test_ticks_far_below_one_stay_apart() -> None:
 def test_counts_agree_with_their_noun() -> None:
     assert count(1, "run") == "1 run"
     assert count(14300, "run") == "14,300 runs"
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (0, "0 bytes"),
+        (999, "999 bytes"),
+        (1_500, "1.5 kB"),
+        (387_400_000, "387 MB"),
+        (999_600_000, "1.0 GB"),
+        (1.5e12, "1.5 TB"),
+    ],
+)
+def test_sizes_go_by_thousands(content: float, text: str) -> None:
+    assert size(content) == text

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from worker_runs import make_run
 
-from groktime.service.errors import CheckpointError
-from groktime.workers.checkpoints import CheckpointStore, CheckpointWriter
+from groktime.service.errors import CheckpointError, ConfigurationError
+from groktime.workers.checkpoints import CheckpointStore, CheckpointWriter, checkpoint_bytes
+from groktime.workers.model import initial_state
 
 KEY, PRINT = "ab" * 32, "engine 1"
 STATE = {"w": np.arange(6, dtype=np.float32).reshape(2, 3), "m.w": np.zeros((2, 3), np.float32)}
@@ -101,7 +103,7 @@ def test_a_write_that_fails_leaves_what_was_there(
     def no_space(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("groktime.workers.checkpoints.os.fsync", no_space)
+    monkeypatch.setattr("groktime.workers.folders.os.fsync", no_space)
     with pytest.raises(OSError, match="No space"):
         store.save(KEY, 10, PRINT, STATE, {})
     monkeypatch.undo()
@@ -142,3 +144,46 @@ def test_an_error_of_writing_reaches_training(tmp_path: Path) -> None:
     writer.save(KEY, 5, PRINT, STATE, {}, lambda: True)
     with pytest.raises(OSError, match=KEY[:2]):
         writer.close()
+
+
+@pytest.mark.parametrize("scheme", ["file://{}/checkpoints", "memory://{}"])
+def test_an_object_store_by_its_url_does_what_a_folder_does(tmp_path: Path, scheme: str) -> None:
+    store = CheckpointStore(scheme.format(tmp_path))
+    assert store.keys() == set()
+    assert store.epochs(KEY, PRINT) == []
+    for epoch in (5, 10, 15):
+        store.save(KEY, epoch, PRINT, STATE, {"epoch": epoch})
+    assert store.epochs(KEY, PRINT) == [15, 10]
+    assert store.load(KEY, 15).state["w"].tobytes() == STATE["w"].tobytes()
+    assert store.keys() == {KEY}
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        store.load(KEY, 5)
+    again = CheckpointStore(scheme.format(tmp_path))
+    assert again.load(KEY, 10).extra == {"epoch": 10}
+    again.delete(KEY)
+    assert store.epochs(KEY, PRINT) == []
+    assert store.keys() == set()
+    again.delete(KEY)
+
+
+def test_a_corrupt_object_is_refused(tmp_path: Path) -> None:
+    store = CheckpointStore(f"file://{tmp_path}")
+    store.save(KEY, 5, PRINT, STATE, {})
+    (file,) = files(tmp_path)
+    file.write_bytes(file.read_bytes()[:-1])
+    assert store.epochs(KEY, PRINT) == []
+
+
+def test_an_object_store_that_nobody_knows_is_refused_by_name() -> None:
+    with pytest.raises(ConfigurationError, match="GROKTIME_CHECKPOINTS = 'nowhere://bucket'"):
+        CheckpointStore("nowhere://bucket")
+
+
+def test_the_size_that_is_told_is_that_of_the_files(tmp_path: Path) -> None:
+    run = make_run(width=64)
+    store = CheckpointStore(tmp_path)
+    for epoch in (1, 2, 3):
+        store.save(run.key, epoch, PRINT, initial_state(run), {})
+    there = sum(file.stat().st_size for file in files(tmp_path))
+    told = checkpoint_bytes(run)
+    assert told <= there < 1.1 * told + 10_000
