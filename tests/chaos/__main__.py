@@ -1,7 +1,8 @@
 """Break things at random for some minutes, by a seed, and print what came of it.
 
 Rounds of one suite, each on a database of its own; in each the adversary injects faults until
-everything is trained, and then every invariant is checked against an undisturbed run.
+everything is trained, and then every invariant is checked against an undisturbed run. Every third
+round's suite is located. Workers write through PgBouncer, and two API processes are read from.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import fixtures.cluster  # noqa: F401  settles how Ray authenticates before it is imported
-from chaos.faults import FAULTS, Named, await_training, fill_disk, is_over, starve_worker
+from chaos.faults import FAULTS, Named, await_training, fill_disk, starve_worker
 from chaos.ground import Ground, ground
 from chaos.invariants import (
     Results,
     check_clean,
+    check_located,
     check_repeats,
     check_same,
+    common_damage,
     damage,
     results,
 )
@@ -30,9 +33,13 @@ from chaos.readers import Api, Reader
 from chaos.table import Injection, Table
 from chaos.trial import Trial, trial
 
+from groktime.service.answers.question import Question
+
 EPOCHS = 4000
 SEEDS = 4
 MEAN_SECONDS = 1.0  # between faults
+LOCATED_EVERY = 3  # rounds
+LOCATED_CELL = Question(suite="chaos", prime=53)
 API_KILLED = "API killed and started again"
 
 
@@ -84,21 +91,22 @@ class Adversary:
             self._next = self._order.sample(self._pack, len(self._pack))
         return self._next.pop()
 
-    def disturb(self, trial: Trial, api: Api, goal: Goal, before: int) -> list[Injection]:
+    def disturb(self, trial: Trial, apis: list[Api], goal: Goal, before: int) -> list[Injection]:
         """Inject faults until the suite is trained or enough has been broken."""
         injections: list[Injection] = []
         while not goal.reached(before + len(injections)):
             if not trial.living():
-                if trial.begun() and not trial.open_runs():
+                if trial.is_trained():
                     break
                 trial.sweep()
             if not await_training(trial):
-                if is_over(trial) and not trial.open_runs():
+                if trial.is_trained():
                     break
                 continue
             time.sleep(self.rng.expovariate(1 / MEAN_SECONDS))
             fault = self.choose()
             if fault is None:
+                api = self.rng.choice(apis)
                 api.kill()
                 api.start()
                 injections.append(Injection(API_KILLED, frozenset()))
@@ -113,32 +121,50 @@ class Adversary:
         return injections
 
 
+@dataclass(frozen=True)
+class References:
+    """What the suites say when nobody breaks anything."""
+
+    grid: Results
+    located: Results
+
+
 def one_round(
     place: Ground,
     folder: Path,
     adversary: Adversary,
-    reference: Results,
+    references: References,
     table: Table,
     answers: Counter[str],
     goal: Goal,
+    *,
+    located: bool,
 ) -> list[str]:
     """One suite, disturbed; returns what did not hold."""
-    with trial(place, folder, epochs=EPOCHS, seeds=SEEDS) as disturbed:
-        api = Api(disturbed)
-        reader = Reader(api, disturbed)
+    with trial(place, folder, epochs=EPOCHS, seeds=SEEDS, located=located) as disturbed:
+        apis = [Api(disturbed), Api(disturbed)]
+        readers = [Reader(api, disturbed) for api in apis]
         try:
             disturbed.sweep()
-            injections = adversary.disturb(disturbed, api, goal, table.injected)
+            injections = adversary.disturb(disturbed, apis, goal, table.injected)
             disturbed.end(1800)
-            api.await_answer()
+            for api in apis:
+                api.await_answer()
         finally:
-            reader.stop()
-            api.kill()
-        found = results(disturbed.database)
-        table.add(injections, disturbed.database, damage(found, reference))
-        problems = list(reader.complaints)
+            for reader in readers:
+                reader.stop()
+            for api in apis:
+                api.kill()
+        if located:
+            found, reference = results(disturbed.database, LOCATED_CELL), references.located
+            damages = common_damage(found, reference)
+        else:
+            found, reference = results(disturbed.database), references.grid
+            damages = damage(found, reference)
+        table.add(injections, disturbed.database, damages)
+        problems = [complaint for reader in readers for complaint in reader.complaints]
         for check in (
-            lambda: check_same(found, reference),
+            lambda: check_located(found, reference) if located else check_same(found, reference),
             lambda: check_clean(disturbed),
             lambda: say(f"  at most {check_repeats(disturbed.database):.1f} s repeated a worker"),
         ):
@@ -148,8 +174,19 @@ def one_round(
                 problems.append(str(problem)[:2000])
         if disturbed.given_up:
             say(f"  tried again after their workers kept dying: {len(disturbed.given_up)} runs")
-        answers.update(reader.seen)
+        for reader in readers:
+            answers.update(reader.seen)
     return problems
+
+
+def undisturbed(place: Ground) -> References:
+    """Train both suites once in peace."""
+    with trial(place, place.home / "calm", epochs=EPOCHS, seeds=SEEDS) as calm:
+        calm.end(1800)
+        grid = results(calm.database)
+    with trial(place, place.home / "calm-located", epochs=0, located=True) as calm:
+        calm.end(1800)
+        return References(grid, results(calm.database, LOCATED_CELL))
 
 
 def main() -> int:
@@ -165,10 +202,9 @@ def main() -> int:
     try:
         with ground() as place:
             say("training undisturbed")
-            with trial(place, place.home / "calm", epochs=EPOCHS, seeds=SEEDS) as calm:
-                calm.end(1800)
-                reference = results(calm.database)
-            say(f"{len(reference.runs)} runs are the reference; breaking things")
+            references = undisturbed(place)
+            chosen = len(references.located.runs)
+            say(f"{len(references.grid.runs)} runs and {chosen} located ones; breaking things")
             adversary = Adversary(options.seed, possible(place))
             began = time.monotonic()
             goal = Goal(began + 60 * options.minutes, options.faults)
@@ -176,7 +212,10 @@ def main() -> int:
                 rounds += 1
                 say(f"round {rounds}: {table.injected} faults so far")
                 folder = place.home / f"round-{rounds}"
-                problems += one_round(place, folder, adversary, reference, table, answers, goal)
+                problems += one_round(
+                    *(place, folder, adversary, references, table, answers, goal),
+                    located=rounds % LOCATED_EVERY == 0,
+                )
             minutes = (time.monotonic() - began) / 60
     except Exception:
         problems.append(traceback.format_exc())

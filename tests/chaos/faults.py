@@ -75,7 +75,7 @@ def is_over(trial: Trial) -> bool:
     """Whether nothing is being trained, nor going to be without another sweep."""
     if not trial.living():
         return True
-    return trial.begun() and not trial.open_runs()
+    return trial.is_trained()
 
 
 def pause(rng: random.Random) -> None:

@@ -1,4 +1,4 @@
-"""Where things are broken: a Postgres of its own and a Ray cluster of nodes that may be killed.
+"""Where things are broken: a Postgres behind PgBouncer, and a Ray cluster of nodes to be killed.
 
 The server keeps the product's own settings: with the faster ones of other tests a crash would
 lose commits that were answered.
@@ -23,6 +23,7 @@ import psutil
 from chaos.leftovers import Footprint, with_variable
 from fixtures.commands import Commands, free_ports, wait_until
 from fixtures.database import Server
+from fixtures.pgbouncer import pooled
 from sqlalchemy import create_engine
 
 from groktime.db import embedded
@@ -69,6 +70,7 @@ class Postgres:
     def __init__(self, home: Path) -> None:
         self.home = home
         url = parse_url(embedded.start(home)).set(database="postgres")
+        self.url = url.render_as_string(hide_password=False)
         self.server = Server(
             "embedded", create_engine(url, isolation_level="AUTOCOMMIT", pool_pre_ping=True)
         )
@@ -243,6 +245,10 @@ class Ground:
         self.postgres.make_template()
         if self.disk is not None:
             self.postgres.use_disk(self.disk)
+        # Workers write through it; the pool's connections go soon after theirs.
+        self.pool = held.enter_context(
+            pooled(home, self.postgres.url, servers=8, clients=100, idle_seconds=1)
+        )
         self.nodes = Nodes(commands, home / "ray")
         held.callback(self.nodes.close)
 

@@ -19,7 +19,6 @@ from groktime.db.curve import COLUMNS
 from groktime.db.maintenance import check
 from groktime.service.answers.crossing import crossing
 from groktime.service.answers.question import Question
-from groktime.workers.checkpoints import CheckpointStore
 
 # Of a run's row: everything but who trained it, when and for how long.
 SUMMARY = """
@@ -64,6 +63,10 @@ class Results:
     runs: Mapping[str, Result]  # by key
     crossing: dict[str, Any]
 
+    @property
+    def done(self) -> dict[str, Result]:
+        return {key: run for key, run in self.runs.items() if "done" in run.summary}
+
 
 @dataclass(frozen=True)
 class Damage:
@@ -77,8 +80,9 @@ class Damage:
         return bool(self.lost or self.duplicated or self.differing)
 
 
-def results(database: Database) -> Results:
+def results(database: Database, question: Question | None = None) -> Results:
     """Read everything that training wrote and the answer that it leads to."""
+    question = question or Question(suite="chaos", prime=PRIME, filters={"lr": 1e-3})
     with database.engine.connect() as connection:
         found = {}
         for row in connection.execute(text(SUMMARY)).all():
@@ -88,9 +92,7 @@ def results(database: Database) -> Results:
             found[row.key] = Result(
                 row.id, summary, _epochs(connection, row.id), _curve(connection, row.id)
             )
-        answer = asdict(
-            crossing(connection, Question(suite="chaos", prime=PRIME, filters={"lr": 1e-3}))
-        )
+        answer = asdict(crossing(connection, question))
     # Revision and provenance tell when and how often, not what.
     return Results(found, {k: v for k, v in answer.items() if k not in ("revision", "provenance")})
 
@@ -136,7 +138,7 @@ def check_clean(trial: Trial) -> None:
     Shared memory is looked for when the server and the nodes have gone, too.
     """
     _check_database(trial.database)
-    assert CheckpointStore(trial.checkpoints).keys() == set()
+    assert trial.left_checkpoints() == set()
     # Workers are told to go when their driver has gone.
     ground = trial.ground
     wait_until(lambda: not trial.processes() and not _workers(ground), 60)
@@ -184,3 +186,15 @@ def check_same(found: Results, reference: Results) -> None:
     assert damage(found, reference) == {}
     assert found.runs.keys() == reference.runs.keys()
     assert found.crossing == reference.crossing
+
+
+def common_damage(found: Results, reference: Results) -> dict[int, Damage]:
+    """By run of a located suite: what differs; timing decides which it trains to the end."""
+    common = {key: run for key, run in reference.done.items() if key in found.done}
+    return damage(found, Results(common, reference.crossing))
+
+
+def check_located(found: Results, reference: Results) -> None:
+    """A crossing was placed, and every run that both trained to the end has the same bits."""
+    assert common_damage(found, reference) == {}
+    assert found.crossing["status"] == reference.crossing["status"]

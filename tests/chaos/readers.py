@@ -17,20 +17,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
-from chaos.trial import PRIME, Trial
+from chaos.trial import Trial
 from fixtures.commands import free_ports, wait_until
 
 from groktime.api.responses import HOLD_SECONDS
 from groktime.api.stamps import LAG_SECONDS
 
 NOT_YET = {404, 409}  # 409: no finished runs yet to answer from
-CROSSING = f"/crossing?suite=chaos&prime={PRIME}&lr=0.001"
-PATHS = (
-    "/suites/chaos",
-    "/suites/chaos/coverage",
-    CROSSING,
-    "/runs?suite=chaos&limit=5",
-)
+PATHS = ("/suites/chaos", "/suites/chaos/coverage", "/runs?suite=chaos&limit=5")
 # What a client sees of a server whose process has gone, or goes while it answers.
 CUT_OFF = (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError)
 
@@ -148,7 +142,7 @@ class Reader:
     def _read(self) -> None:
         with httpx.Client(base_url=self._api.address, timeout=60) as client:
             while not self._over.is_set():
-                for path in PATHS:
+                for path in (*PATHS, self._trial.crossing):
                     self._ask(client, path)
                 self._over.wait(0.25)
 
@@ -177,7 +171,7 @@ class Reader:
     def _check(self, path: str, document: Any, during: Span) -> None:
         """The suite's revision never goes back, whichever answer tells it."""
         lag = 0.0
-        if path == CROSSING:
+        if path == self._trial.crossing:
             # What is kept was computed for a request, from what there was when that began.
             self._longest = max(self._longest, during.end - during.begin)
             lag = HOLD_SECONDS + LAG_SECONDS + self._longest

@@ -16,7 +16,7 @@ from chaos.ground import TABLESPACE, TEMPLATE, Ground
 from chaos.leftovers import with_variable
 from fixtures.commands import settings_environment, wait_until
 from fixtures.database import Database, scratch_database
-from sqlalchemy import text
+from sqlalchemy import make_url, text
 from sqlalchemy.exc import OperationalError
 
 from groktime.db.claims import reopen
@@ -39,6 +39,17 @@ speed:
   widths: [8, 12, 16]
 grok:
   widths: [8, 12, 16]
+"""
+
+# Which runs it has is chosen as it goes.
+LOCATED = """\
+description: located, with runs of a few seconds
+positions: none
+primes: [53]
+seeds: [42, 43]
+settings: {batch_size: {steps: 12.36}}
+stop: {max_epochs: 1000}
+design: {place: [crossing], widths: [28, 32, 36, 40], precision: 0.1, max_runs: 16}
 """
 
 HELD = """
@@ -83,6 +94,20 @@ class Trial:
     said: list[str] = field(default_factory=list)  # what sweeps that ended have printed
     given_up: dict[int, str] = field(default_factory=dict)  # runs a sweep took for guilty
     outages: list[tuple[float, float]] = field(default_factory=list)  # by time.monotonic
+    is_located: bool = False
+    _ended_well: bool = False  # a sweep, since anything was opened again
+
+    @property
+    def crossing(self) -> str:
+        """Where the API answers for the crossing."""
+        cell = "prime=53" if self.is_located else f"prime={PRIME}&lr=0.001"
+        return f"/crossing?suite=chaos&{cell}"
+
+    @property
+    def writer_url(self) -> str:
+        """The database through PgBouncer in transaction mode."""
+        url = make_url(self.ground.pool).set(database=self.database.name)
+        return url.render_as_string(hide_password=False)
 
     @property
     def checkpoints(self) -> Path:
@@ -93,6 +118,7 @@ class Trial:
         return dict(
             settings_environment(
                 database_url=self.database.url,
+                writer_url=self.writer_url,
                 checkpoints=self.checkpoints,
                 checkpoint_seconds=CHECKPOINT_SECONDS,
                 lease_seconds=LEASE_SECONDS,
@@ -137,6 +163,7 @@ class Trial:
                 alive.append(process)
             else:
                 assert process.stdout is not None
+                self._ended_well |= process.returncode in (0, 1)  # 1: some runs failed
                 self.said.append(process.stdout.read())
                 process.stdout.close()
         self.sweeps = alive
@@ -157,6 +184,12 @@ class Trial:
         count: int = self.database.scalar(OPEN)
         return count
 
+    def is_trained(self) -> bool:
+        """Whether every run is closed; a located suite says itself that it wants no more."""
+        if not self.begun() or self.open_runs():
+            return False
+        return self._ended_well or not self.is_located
+
     def begun(self) -> bool:
         """Whether the suite is registered."""
         return bool(self.database.scalar("SELECT count(*) FROM runs"))
@@ -173,21 +206,28 @@ class Trial:
                     living[0].wait(0.2)
                 except subprocess.TimeoutExpired:
                     continue
-            elif self.begun() and not self.open_runs():
+            elif self.is_trained():
                 blamed = self._blamed()
                 if not blamed:
                     self._end_tidy()
                     return
                 self.given_up.update(blamed)
+                self._ended_well = False
                 reopen(self.database.engine, list(blamed))
             else:
                 self.sweep()
 
     def _end_tidy(self) -> None:
         """A worker killed after closing a run leaves its checkpoints to the next sweep."""
-        if CheckpointStore(self.checkpoints).keys():
+        if self.left_checkpoints():
             self.sweep().wait()
             self.living()
+
+    def left_checkpoints(self) -> set[str]:
+        """Runs that have checkpoints, but those set aside, which may go on from them."""
+        with self.database.engine.connect() as connection:
+            aside = set(connection.scalars(text("SELECT key FROM runs WHERE state = 'set_aside'")))
+        return CheckpointStore(self.checkpoints).keys() - aside
 
     def processes(self) -> list[int]:
         """Drivers and APIs of this trial that live, also those that Ray started as jobs."""
@@ -212,16 +252,19 @@ def is_alive(pid: int) -> bool:
 
 
 @contextmanager
-def trial(ground: Ground, folder: Path, *, epochs: int, seeds: int = 3) -> Iterator[Trial]:
+def trial(
+    ground: Ground, folder: Path, *, epochs: int, seeds: int = 3, located: bool = False
+) -> Iterator[Trial]:
     """A fresh database with nothing trained; drivers left over are killed at the end."""
     folder.mkdir(parents=True)
     suite = folder / "chaos.yaml"
-    suite.write_text(SUITE.format(prime=PRIME, epochs=epochs, seeds=seeds))
+    grid = SUITE.format(prime=PRIME, epochs=epochs, seeds=seeds)
+    suite.write_text(LOCATED if located else grid)
     with scratch_database(ground.postgres.server, TEMPLATE) as database:
         if ground.disk is not None:
             place = f"ALTER DATABASE {database.name} SET TABLESPACE {TABLESPACE}"
             ground.postgres.server.execute(place)
-        made = Trial(ground, database, folder, str(suite))
+        made = Trial(ground, database, folder, str(suite), is_located=located)
         try:
             yield made
         finally:
