@@ -195,7 +195,7 @@ def _law_summary(answer: LawAnswer) -> str:
         return "Too few points inside the window to fit the law."
     return (
         f"T_mem grows as e to the {answer.pooled.a:.3g} f inside the window "
-        f"{answer.window[0]:g} to {answer.window[1]:g}; best form by AIC: "
+        f"{answer.window[0]:g} to {answer.window[1]:g}; best form by AICc: "
         f"{form_name(answer.rivals[0].form)}. {collapse_words(answer)}"
     )
 
@@ -229,13 +229,13 @@ def _readings(answer: LawAnswer) -> list[Reading]:
     if answer.rivals:
         best = answer.rivals[0]
         others = [
-            f"{form_name(fit.form)} +{fit.aic - best.aic:.1f}"
+            f"{form_name(fit.form)} +{fit.aicc - best.aicc:.1f}"
             for fit in answer.rivals[1:]
-            if fit.aic is not None and best.aic is not None
+            if fit.aicc is not None and best.aicc is not None
         ]
         found.append(
             {
-                "term": "best form by AIC",
+                "term": "best form by AICc",
                 "value": form_name(best.form),
                 "detail": f"others: {', '.join(others)}" if others else "no rival could be fitted",
                 "role": "ink",

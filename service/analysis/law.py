@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
@@ -13,7 +13,7 @@ from pydantic import Field
 from scipy import optimize, stats
 
 from groktime.service.analysis.inputs import FloatArray, IntArray
-from groktime.service.analysis.regression import can_cluster, least_squares
+from groktime.service.analysis.regression import LAST_BATCHES_DIFFER, can_cluster, least_squares
 from groktime.service.analysis.survival import SpeedCurve
 from groktime.service.analysis.ties import ROUNDING, constant
 
@@ -24,6 +24,8 @@ Window = tuple[float, float]
 MEMORISATION_WINDOW: Window = (0.0, 0.25)
 GENERALISATION_WINDOW: Window = (0.08, 1.0)
 CONTROL_DEGREE = 3  # of the curve in log f that the collapse test holds fixed
+ENDLESS = 20.0  # times the largest f: a critical fraction beyond it is no end in sight
+FARTHEST = 1e3  # times the largest f: a critical point there is none
 LEAST_PRIMES_OF_C = 5  # fewer primes than this carry no interval of the exponent of p
 
 
@@ -74,6 +76,8 @@ def law_points(
 class LawFit:
     """One form fitted to log T by least squares; AIC = n log(RSS/n) + 2k, k with the variance.
 
+    AICc adds 2k(k + 1)/(n − k − 1), which small n needs; None where n leaves nothing.
+
     exponential b·e^{af}; power b·f^a; stretched b·e^{a f^c}; critical
     b·(1 − f/c)^−a, which ends at f = c. The interval of `a` has errors
     clustered by prime where several widths of three primes or more are pooled; the stretched
@@ -90,6 +94,24 @@ class LawFit:
     r_squared: float | None
     aic: float
     n: int
+    aicc: float | None = None
+
+
+@dataclass(frozen=True)
+class FormFit:
+    """One form of T_mem over all f, alone or times a power of the last batch's share.
+
+    `critical` is f_c, where the critical form ends, None where it runs far beyond all f and the
+    form is the exponential; `exponent` is its γ, `last_batch` the power.
+    """
+
+    form: Form
+    n: int
+    r_squared: float
+    aicc: float | None
+    critical: float | None
+    exponent: float | None
+    last_batch: float | None
 
 
 @dataclass(frozen=True)
@@ -115,7 +137,7 @@ class MemorisationLaw:
 
     window: Window | None
     pooled: LawFit | None
-    rivals: tuple[LawFit, ...]  # all forms, smallest AIC first
+    rivals: tuple[LawFit, ...]  # all forms, smallest AICc first
     per_prime: tuple[LawFit, ...]
     collapse: Collapse
     points: LawPoints
@@ -135,11 +157,92 @@ def memorisation_law(
     return MemorisationLaw(
         window=window,
         pooled=next((f for f in fits if f.form == "exponential"), None),
-        rivals=tuple(sorted(fits, key=lambda f: f.aic)),
+        rivals=tuple(sorted(fits, key=_by_aicc)),
         per_prime=per_prime,
         collapse=collapse_test(inside),
         points=inside,
     )
+
+
+def _by_aicc(fit: LawFit | FormFit) -> float:
+    return math.inf if fit.aicc is None else fit.aicc
+
+
+def compare_forms(points: LawPoints, shares: Mapping[int, float] | None) -> tuple[FormFit, ...]:
+    """Every form fitted to all points, smallest AICc first.
+
+    With `shares`, the last batch's share of a batch by prime, T_mem is also a power of it: a small
+    last batch is a full step on few examples. Empty where the points are too few, or the shares
+    differ less than twofold.
+    """
+    f, y = points.fraction, np.log(points.time)
+    beside = np.empty((len(f), 0))
+    if shares is not None:
+        logs = np.log([shares[int(p)] for p in points.prime])
+        if not len(logs) or np.ptp(logs) < math.log(LAST_BATCHES_DIFFER):
+            return ()
+        beside = logs[:, None]
+    if len(f) < 6 + beside.shape[1] or constant(f):
+        return ()
+    found = (_form(f, y, beside, form) for form in FORMS)
+    return tuple(sorted(found, key=_by_aicc))
+
+
+def _form(f: FloatArray, y: FloatArray, beside: FloatArray, form: Form) -> FormFit:
+    """One form with its own c, if it has one, profiled out."""
+
+    def design(c: float) -> FloatArray:
+        return np.column_stack([np.ones_like(f), _argument(f, form, c), beside])
+
+    def rss(c: float) -> float:
+        columns = design(c)
+        return float(np.sum((y - columns @ np.linalg.lstsq(columns, y, rcond=None)[0]) ** 2))
+
+    c = math.nan
+    if form == "stretched":
+        c = _smallest(lambda z: rss(math.exp(z)), math.log(0.02), math.log(10.0))
+        c = math.exp(c)
+    if form == "critical":
+        largest = float(f.max())
+        c = _smallest(
+            lambda z: rss(largest * (1 + math.exp(z))), math.log(1e-3), math.log(FARTHEST)
+        )
+        c = largest * (1 + math.exp(c))
+    columns = design(c)
+    value = np.linalg.lstsq(columns, y, rcond=None)[0]
+    n, left = len(y), rss(c)
+    free = columns.shape[1] + 1 + (not math.isnan(c))
+    return FormFit(
+        form=form,
+        n=n,
+        r_squared=1 - left / float(np.sum((y - y.mean()) ** 2)),
+        aicc=_aicc(n * math.log(max(left / n, 1e-300)) + 2 * free, free, n),
+        critical=c if form == "critical" and c < ENDLESS * float(f.max()) else None,
+        exponent=float(value[1]) if form == "critical" and c < ENDLESS * float(f.max()) else None,
+        last_batch=float(value[2]) if beside.shape[1] else None,
+    )
+
+
+def _argument(f: FloatArray, form: Form, c: float) -> FloatArray:
+    """What log T is linear in."""
+    if form == "exponential":
+        return f
+    if form == "power":
+        return np.asarray(np.log(f), dtype=np.float64)
+    if form == "stretched":
+        return np.asarray(f**c, dtype=np.float64)
+    return np.asarray(-np.log1p(-f / c), dtype=np.float64)
+
+
+def _smallest(cost: Callable[[float], float], low: float, high: float) -> float:
+    found = optimize.minimize_scalar(
+        cost, bounds=(low, high), method="bounded", options={"xatol": 1e-6}
+    )
+    return float(found.x)
+
+
+def _aicc(aic: float, free: int, n: int) -> float | None:
+    return None if n - free < 2 else aic + 2 * free * (free + 1) / (n - free - 1)
 
 
 def fit_law(points: LawPoints, form: Form, *, level: float = 0.95) -> LawFit | None:
@@ -177,7 +280,7 @@ def _critical_fraction(f: FloatArray, y: FloatArray) -> float:
         return _rss(-np.log1p(-f / (largest * (1 + np.exp(log_excess)))), y)
 
     found = optimize.minimize_scalar(
-        rss, bounds=(np.log(1e-3), np.log(1e3)), method="bounded", options={"xatol": 1e-6}
+        rss, bounds=(np.log(1e-3), np.log(FARTHEST)), method="bounded", options={"xatol": 1e-6}
     )
     return largest * (1 + float(np.exp(found.x)))
 
@@ -204,6 +307,7 @@ def _line(x: FloatArray, y: FloatArray, form: Form, c: float | None, half: float
         r_squared=_known(float(line.rvalue**2)),
         aic=aic,
         n=n,
+        aicc=_aicc(aic, free, n),
     )
 
 

@@ -13,6 +13,7 @@ from scipy import stats
 
 from groktime.service.analysis.inputs import FloatArray, IntArray
 
+LAST_BATCHES_DIFFER = 2.0  # largest over smallest share of a batch that makes them a predictor
 RELIABLE_CLUSTERS = 10  # cluster-robust errors rest on many clusters; fewer are marked
 LEAST_CLUSTERS = 3
 DETERMINED = 1e-12  # share of a column left unexplained by others that imply it

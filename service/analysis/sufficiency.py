@@ -15,6 +15,7 @@ from groktime.service.analysis.cells import log_pair
 from groktime.service.analysis.conventions import Method, check_method
 from groktime.service.analysis.inputs import FloatArray
 from groktime.service.analysis.regression import (
+    LAST_BATCHES_DIFFER,
     Design,
     axis_design,
     empty_design,
@@ -29,7 +30,6 @@ CROSSING = "log10(p_cross)"
 LOG_PRIME = "log10(p)"
 LOG_COMPLEXITY = "log10(k_mem)"
 LOG_LAST_BATCH = "log10(last_batch)"
-LAST_BATCHES_DIFFER = 2.0  # largest over smallest share of a batch that makes them a predictor
 COLLINEAR_VIF = 10.0
 
 

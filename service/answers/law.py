@@ -65,7 +65,7 @@ class LawAnswer:
     primes: tuple[int, ...]
     points: tuple[LawPoint, ...]
     pooled: LawFit | None
-    rivals: Annotated[tuple[LawFit, ...], Field(description="pooled, smallest AIC first")]
+    rivals: Annotated[tuple[LawFit, ...], Field(description="pooled, smallest AICc first")]
     per_prime: tuple[LawFit, ...]
     collapse: Collapse
     generalisation: GeneralisationLaw | None

@@ -17,6 +17,7 @@ from groktime.service.answers.crossing import CrossingAnswer, SpeedsAnswer, cros
 from groktime.service.answers.delay import DelayAnswer, RegimesAnswer, delay_of, regimes_of
 from groktime.service.answers.delay_law import DelayLawAnswer, delay_law
 from groktime.service.answers.law import LawAnswer, law
+from groktime.service.answers.law_forms import LawForms, law_forms
 from groktime.service.answers.question import (
     Method,
     NotEnough,
@@ -83,6 +84,7 @@ class SuiteContent:
     reference: Reference | None
     registration: Registration
     delay_law: DelayLawAnswer | str
+    law_forms: tuple[LawForms, ...]
 
     @property
     def name(self) -> str:
@@ -108,7 +110,8 @@ def gather(connection: Connection, name: str) -> SuiteContent:
         raise NotEnough(
             "suite", name, "a suite with finished runs", f"{name} has no finished run to report"
         )
-    usual = convention(record.analysis, Question())
+    usual_question = Question(suite=name)
+    usual = convention(record.analysis, usual_question)
     main: Convention = (usual.method, usual.clock)
     tests: dict[Convention, CellTests | str] = {}
     for method, clock in CONVENTIONS:
@@ -126,6 +129,9 @@ def gather(connection: Connection, name: str) -> SuiteContent:
         settings=tuple(_setting(connection, name, setting, found) for setting in settings),
         reference=find_reference(runs, tuple(summary.axes)),
         registration=registration(connection, record),
+        law_forms=()
+        if isinstance(found, str) or found.axes
+        else law_forms(connection, usual_question),
         delay_law=said(partial(delay_law, connection, Question(suite=name))),
     )
 

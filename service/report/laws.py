@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from groktime.service.analysis.capacity import SAG, BitsPerParameter
-from groktime.service.analysis.law import LEAST_PRIMES_OF_C
+from groktime.service.analysis.law import LEAST_PRIMES_OF_C, FormFit
 from groktime.service.analysis.regression import RELIABLE_CLUSTERS
 from groktime.service.answers.capacity import CapacityAnswer, WidthCapacity
 from groktime.service.answers.delay_law import DelayLawAnswer
 from groktime.service.answers.law import LawAnswer
+from groktime.service.answers.law_forms import LawForms
 from groktime.service.answers.reference import MORRIS_BITS, PAPER_BITS
 from groktime.service.answers.wording import bits_origin
 from groktime.service.report.content import SettingContent, SuiteContent
@@ -20,6 +22,7 @@ from groktime.service.words import (
     count,
     estimate,
     form_formula,
+    percent,
     plain,
     probability,
     real,
@@ -179,14 +182,14 @@ def law_blocks(content: SuiteContent) -> list[Block]:
         for fit in (*part.law.rivals, *part.law.per_prime):
             rows.append(
                 (
-                    name,
+                    name + _borrowed(part.law.c_model),
                     "pooled" if fit.prime is None else f"p = {fit.prime}",
                     form_formula(fit.form),
                     real(fit.a, fit.a_low, fit.a_high),
                     plain(fit.b),
                     plain(fit.c),
                     plain(fit.r_squared),
-                    plain(fit.aic, 4),
+                    plain(fit.aicc, 4),
                     str(fit.n),
                 )
             )
@@ -196,13 +199,109 @@ def law_blocks(content: SuiteContent) -> list[Block]:
     table = Table(
         name=f"{content.name}-law",
         caption=f"{content.name}: T_mem against the capacity fraction f = K_mem / (C_model·P), "
-        f"{_window(content)}; smallest AIC first. Pooled intervals of a have errors clustered by "
+        f"{_window(content)}; smallest AICc first. Pooled intervals of a have errors clustered by "
         "prime from three primes on; the stretched form's a and c go together and have none.",
-        header=("setting", "primes", "form", "a", "b", "c", "R²", "AIC", "widths"),
+        header=("setting", "primes", "form", "a", "b", "c", "R²", "AICc", "widths"),
         rows=tuple(rows),
         numeric=frozenset(range(3, 9)),
     )
-    return [table, *(Paragraph(sentence) for sentence in sentences)]
+    return [table, *(Paragraph(sentence) for sentence in sentences), *forms_blocks(content)]
+
+
+def _borrowed(bits: BitsPerParameter) -> str:
+    """Said of a row whose f rests on a C_model that this suite did not measure."""
+    if bits.source == "fitted":
+        return ""
+    whose = "the paper's" if bits.source == "paper" else f"of {bits.suite}"
+    return f" (C {whose}: {bits.value:.3g})"
+
+
+def forms_blocks(content: SuiteContent) -> list[Block]:
+    """The critical law by clock and threshold: whose end is f_c, and what it does to P_cross."""
+    forms = [row for row in content.law_forms if row.alone]
+    if not forms:
+        return []
+    rows = []
+    for row in forms:
+        alone, beside = _critical(row.alone), _critical(row.with_last_batch)
+        rows.append(
+            (
+                row.clock,
+                percent(row.t_mem),
+                str(row.alone[0].n),
+                row.alone[0].form,
+                EN_DASH if alone is None else signed(alone.against_exponential, 2),
+                "none" if alone is None or alone.critical is None else plain(alone.critical),
+                row.with_last_batch[0].form if row.with_last_batch else EN_DASH,
+                EN_DASH if beside is None else signed(beside.against_exponential, 2),
+                EN_DASH
+                if beside is None
+                else ("none" if beside.critical is None else plain(beside.critical)),
+                EN_DASH if beside is None else signed(beside.last_batch, 2),
+                EN_DASH if row.shift is None else f"{signed(row.shift, 2)} ({row.crossings})",
+            )
+        )
+    table = Table(
+        name=f"{content.name}-forms",
+        caption=f"{content.name}: T_mem over all f by clock and threshold, alone and times a power "
+        "of the last batch. Critical: AICc of b·(1 − f/f_c)^(−γ) less that of the exponential; "
+        "f_c: where it ends, none if out of sight. P_cross: median shift of the crossing from the "
+        "suite's own rule, dex, with the cells that cross by both.",
+        header=(
+            *("clock", "T_mem at", "widths", "best form", "critical", "f_c"),
+            *("best with last batch", "critical", "f_c", "power of last batch", "P_cross"),
+        ),
+        rows=tuple(rows),
+        numeric=frozenset({1, 2, 4, 5, 7, 8, 9, 10}),
+    )
+    return [table, *(Paragraph(sentence) for sentence in forms_sentences(forms))]
+
+
+@dataclass(frozen=True)
+class _Critical:
+    against_exponential: float
+    critical: float | None
+    last_batch: float | None
+
+
+def _critical(fits: Sequence[FormFit]) -> _Critical | None:
+    known = {fit.form: fit for fit in fits}
+    critical, plain_form = known.get("critical"), known.get("exponential")
+    if critical is None or plain_form is None or critical.aicc is None or plain_form.aicc is None:
+        return None
+    return _Critical(critical.aicc - plain_form.aicc, critical.critical, critical.last_batch)
+
+
+def forms_sentences(forms: Sequence[LawForms]) -> Iterator[str]:
+    """Whose end f_c is: memorising's, or the plateau's that dropout leaves on the online clock."""
+    wins: dict[str, list[str]] = {"online": [], "eval": []}
+    for row in forms:
+        found = _critical(row.with_last_batch) or _critical(row.alone)
+        if found and found.critical is not None and found.against_exponential < -CLOSE_AIC:
+            wins[row.clock].append(percent(row.t_mem))
+    clocks = {row.clock for row in forms}
+    if clocks != {"online", "eval"}:
+        return
+    if wins["online"] and not wins["eval"]:
+        yield (
+            "T_mem seems to end at a finite size on the online clock (T_mem at "
+            f"{', '.join(wins['online'])}) and at none on the eval clock: f_c points to the "
+            "accuracy that dropout leaves while it is on rather than to memorising."
+        )
+    elif wins["eval"]:
+        yield (
+            f"On the eval clock, too, T_mem seems to end at a finite size (T_mem at "
+            f"{', '.join(wins['eval'])}): f_c is not the plateau of dropout alone."
+        )
+    else:
+        yield "On neither clock is T_mem shown to end at a finite size."
+    lowest = min((r for r in forms if r.clock == "online"), key=lambda r: r.t_mem)
+    if lowest.shift is not None and lowest.shift != 0:
+        yield (
+            "It decides much of the value of P_cross: with T_mem at "
+            f"{percent(lowest.t_mem)} of the online clock it lies {signed(lowest.shift)} dex from "
+            f"the suite's own, in {count(lowest.crossings, 'cell')} that cross by both."
+        )
 
 
 LAW_WORDS = {
@@ -319,12 +418,13 @@ def generalisation_sentence(law: LawAnswer) -> str:
 
 def form_sentence(law: LawAnswer) -> str:
     """Which of the forms the widths prefer, if they can tell."""
-    known = [fit for fit in law.rivals if fit.aic is not None]
-    if len(known) < 2 or known[0].aic is None:
+    known = [fit for fit in law.rivals if fit.aicc is not None]
+    if len(known) < 2 or known[0].aicc is None:
         return "no other form could be fitted"
     best = known[0]
-    close = [f.form for f in known[1:] if f.aic is not None and f.aic - known[0].aic < CLOSE_AIC]
+    limit = known[0].aicc + CLOSE_AIC
+    close = [f.form for f in known[1:] if f.aicc is not None and f.aicc < limit]
     if close:
         names = " and ".join([best.form, *close])
-        return f"the forms {names} cannot be told apart (AIC within {CLOSE_AIC:g})"
-    return f"of the {len(known)} forms fitted the {best.form} has the smallest AIC"
+        return f"the forms {names} cannot be told apart (AICc within {CLOSE_AIC:g})"
+    return f"of the {len(known)} forms fitted the {best.form} has the smallest AICc"

@@ -21,6 +21,7 @@ from groktime.service.analysis.forecast import (
 from groktime.service.analysis.law import (
     GENERALISATION_WINDOW,
     LawPoints,
+    compare_forms,
     fit_law,
     generalisation_law,
     law_points,
@@ -352,3 +353,41 @@ def test_speeds_in_steps(cells: Callable[..., Any]) -> None:
     epochs, steps = speeds(mem), speeds(mem, units="steps")
     assert steps.rows[-1].median == pytest.approx(13 * epochs.rows[-1].median)
     assert steps.units == "steps"
+
+
+def made_points(shares: dict[int, float], power: float, critical: float | None) -> LawPoints:
+    """T_mem of four primes: critical or exponential in f, times a power of the last batch."""
+    f = np.tile(np.linspace(0.05, 0.35, 12), len(shares))
+    prime = np.repeat(np.array(list(shares)), 12)
+    share = np.array([shares[int(p)] for p in prime])
+    law = 30 * np.exp(9 * f) if critical is None else 30 * (1 - f / critical) ** -3.5
+    noise = np.exp(0.02 * np.random.default_rng(3).standard_normal(len(f)))
+    return LawPoints(prime, 1e5 / f, f, law * share**power * noise)
+
+
+SHARES = {97: 0.1, 101: 0.9, 103: 0.25, 107: 0.08}
+
+
+def test_a_law_that_ends_is_told_from_one_that_does_not_beside_the_last_batch() -> None:
+    ends = compare_forms(made_points(SHARES, -0.25, 0.45), SHARES)
+    assert ends[0].form == "critical"
+    assert ends[0].critical == pytest.approx(0.45, rel=0.05)
+    assert ends[0].exponent == pytest.approx(3.5, rel=0.1)
+    assert ends[0].last_batch == pytest.approx(-0.25, abs=0.02)
+    endless = {fit.form: fit for fit in compare_forms(made_points(SHARES, -0.25, None), SHARES)}
+    assert endless["critical"].aicc > endless["exponential"].aicc
+    assert endless["critical"].critical is None or endless["critical"].critical > 2
+
+
+def test_the_last_batch_left_out_is_noise_and_one_that_hardly_differs_is_not_fitted() -> None:
+    points = made_points(SHARES, -0.25, 0.45)
+    with_it, without = compare_forms(points, SHARES)[0], compare_forms(points, None)[0]
+    assert with_it.aicc < without.aicc
+    assert without.last_batch is None
+    assert compare_forms(points, dict.fromkeys(SHARES, 0.5) | {97: 0.6}) == ()
+
+
+def test_aicc_is_aic_and_a_penalty_for_few_points() -> None:
+    fit = fit_law(made_points({97: 1.0}, 0.0, None), "exponential")
+    assert fit is not None
+    assert fit.aicc == pytest.approx(fit.aic + 2 * 3 * 4 / (12 - 3 - 1))
