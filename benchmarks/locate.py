@@ -42,6 +42,7 @@ PAPER_SEEDS = 10
 SEEDS = tuple(range(42, 52))
 CAP = 5000
 AT_ONCE = 2  # runs trained side by side
+RESAMPLES = 400  # for intervals where there are seeds enough
 
 
 @dataclass(frozen=True)
@@ -192,8 +193,23 @@ class Result:
     status: str
 
 
-def estimate(cell: Cell, findings: Sequence[Finding]) -> tuple[float | None, float | None]:
-    """ln P of both points by the estimators that are reported."""
+@dataclass(frozen=True)
+class Estimate:
+    """ln P of a point as it is reported, and its 95 % limits."""
+
+    at: float | None
+    low: float = -math.inf
+    high: float = math.inf
+
+    def error(self, truth: float) -> float | None:
+        return None if self.at is None else (self.at - truth) / DEX
+
+    def covers(self, truth: float) -> bool | None:
+        return None if math.isinf(self.high - self.low) else self.low <= truth <= self.high
+
+
+def estimate(cell: Cell, findings: Sequence[Finding]) -> tuple[Estimate, Estimate]:
+    """Both points by the estimators that are reported."""
 
     def column(kind: str, value: Callable[[Finding], float]) -> np.ndarray[Any, Any]:
         return np.array([value(f) for f in findings if f.kind == kind])
@@ -210,6 +226,7 @@ def estimate(cell: Cell, findings: Sequence[Finding]) -> tuple[float | None, flo
         column("speed", lambda f: f.seed).astype(int),
         column("speed", passage),
         column("speed", lambda f: f.last_epoch),
+        located=True,
     )
     train = column("grok", lambda f: math.nan if f.delayed is None else f.last_epoch / 2)
     val = column(
@@ -225,11 +242,20 @@ def estimate(cell: Cell, findings: Sequence[Finding]) -> tuple[float | None, flo
         column("grok", passage),
         column("grok", lambda f: f.last_epoch),
     )
-    cross = crossing(mem, grok.generalisation(), n_resamples=0)
+    cross = crossing(mem, grok.generalisation(), n_resamples=RESAMPLES)
     point = onset(grok)
+    limits = cross.interval
     return (
-        math.log(cross.params) if cross.params else None,
-        math.log(point.params) if point.params else None,
+        Estimate(
+            math.log(cross.params) if cross.params else None,
+            math.log(limits.low) if limits and limits.low else -math.inf,
+            math.log(limits.high) if limits else math.inf,
+        ),
+        Estimate(
+            math.log(point.params) if point.params else None,
+            math.log(point.low) if point.low else -math.inf,
+            math.log(point.high) if point.high else math.inf,
+        ),
     )
 
 
@@ -272,18 +298,19 @@ def locating(cell: Cell, precision: float) -> Result:
 
 def judged(cell: Cell, findings: Sequence[Finding], progress: Progress | None) -> Result:
     cross, begin = estimate(cell, findings)
-    error = None if cross is None else (cross - cell.p_cross) / DEX
-    begun = None if begin is None else (begin - cell.p_onset) / DEX
-    covered = covered_onset = None
-    if progress and progress.crossing and progress.onset:
-        half, reach = progress.crossing.half_width, progress.onset.half_width
-        covered = None if error is None or half is None else abs(error) <= half
-        covered_onset = None if begun is None or reach is None else abs(begun) <= reach
     share = work(cell, findings, cut=progress is not None) / paper_work(cell)
     status = (
         "bisection" if progress is None or progress.crossing is None else progress.crossing.status
     )
-    return Result(len(findings), share, error, begun, covered, covered_onset, status)
+    return Result(
+        len(findings),
+        share,
+        cross.error(cell.p_cross),
+        begin.error(cell.p_onset),
+        cross.covers(cell.p_cross),
+        begin.covers(cell.p_onset),
+        status,
+    )
 
 
 def bisection(cell: Cell, seeds: int = 3) -> Result:

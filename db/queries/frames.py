@@ -97,11 +97,14 @@ SUMMARY_TYPES = {
     "bits": "float",
     "engine": "text",
     "device": "text",
+    "located": "bool",
+    "seeds_apart": "bool",
 }
 
 FRAME = """
 SELECT r.id, sr.inherited, {state}, r.reason, coalesce(r.set_aside_epoch, r.last_epoch), r.bits,
-    r.engine, r.device, {columns} {passages}
+    r.engine, r.device, s.design = 'locate', s.spec @> '{{"design": {{"seeds_apart": true}}}}',
+    {columns} {passages}
 FROM suite_runs sr JOIN runs r ON r.id = sr.run_id JOIN suites s ON s.id = sr.suite_id {lookups}
 WHERE sr.suite_id = %(suite)s AND (r.kind = ANY(%(kinds)s) {conditions} {whole})
 """

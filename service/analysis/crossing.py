@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from groktime.service.analysis.conventions import Method, Units, check_method
 from groktime.service.analysis.inputs import BoolArray, FirstPassages, FloatArray, IntArray
+from groktime.service.analysis.located import located_limits
 from groktime.service.analysis.roots import (
     Rates,
     SignChanges,
@@ -70,6 +71,7 @@ Status = Literal[
     "closest_approach",
 ]
 Direction = Literal["mem_becomes_faster", "mem_becomes_slower"]
+IntervalKind = Literal["bootstrap", "located"]
 AdviceKind = Literal["speed", "grok", "both", "longer", "seeds"]
 
 # Exponents q of T^−q that is linear in log P: the estimate's is 1, and T_mem of a width left out
@@ -98,7 +100,7 @@ class Root:
 
 @dataclass(frozen=True)
 class CrossingInterval:
-    """Seed-block bootstrap interval of P_cross.
+    """Interval of P_cross: a seed-block bootstrap, or `located` (analysis/located.py).
 
     `low` = 0 or `high` = inf: the interval is open there, because too many resamples cross
     outside the measured widths or do not cross at all. `few_seeds`: a width beside the crossing
@@ -111,6 +113,7 @@ class CrossingInterval:
     n_resamples: int
     n_seeds: int
     few_seeds: bool
+    kind: IntervalKind = "bootstrap"
 
 
 @dataclass(frozen=True)
@@ -242,7 +245,17 @@ def _robust(
     status = _status(len(at), changes, main)
     beside = _beside(changes, main)
     blocks = _blocks(mem, gen)
-    interval, p_crosses = _interval(mem, gen, blocks, beside, n_resamples, level, seed)
+    located = None
+    if mem.located and status == "crossed" and blocks.fewest(*beside) < FEW_SEEDS:
+        assert main is not None, "it crosses"
+        limits = located_limits(mem, gen, t_mem, t_gen, main.params, level)
+        if limits is not None:
+            located = CrossingInterval(*limits, level, 0, len(blocks.seeds), True, "located")
+    interval, p_crosses = (
+        (located, None)
+        if located is not None
+        else _interval(mem, gen, blocks, beside, n_resamples, level, seed)
+    )
     few_seeds = interval.few_seeds if interval else blocks.fewest(*beside) < FEW_SEEDS
     unresolved = _unresolved(t_mem, t_gen)
     bracket = None if main is None else _bracket(t_mem, main)

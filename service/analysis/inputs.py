@@ -83,6 +83,7 @@ class FirstPassages:
     threshold: float = 0.99
     steps_per_epoch: int = 1
     units: Units = "epochs"
+    located: bool = False  # runs were chosen as they came: few seeds, where they matter
 
     def __post_init__(self) -> None:
         _columns(self, ("params", "epoch", "last_epoch"), ("width", "seed"))
@@ -148,6 +149,9 @@ class GrokRuns:
     gen_threshold: float = 0.99
     steps_per_epoch: int = 1
     min_delay: MinimumDelay = ANY_DELAY
+    crossing_seeds: frozenset[int] | None = (
+        None  # kept apart from the onset's; None: all serve both
+    )
 
     def __post_init__(self) -> None:
         _columns(self, ("params", "e_train", "e_val", "t_gen", "last_epoch"), ("width", "seed"))
@@ -176,8 +180,17 @@ class GrokRuns:
         """Only the `count` smallest seeds, to compare unequal cells; a width has those it has."""
         return self.where(np.isin(self.seed, self.seeds[:count]))
 
+    def for_onset(self) -> GrokRuns:
+        """The runs that the onset may use: where seeds are kept apart, none of the crossing's."""
+        if self.crossing_seeds is None:
+            return self
+        return self.where(~np.isin(self.seed, list(self.crossing_seeds)))
+
     def generalisation(self) -> FirstPassages:
         """The first passages whose centre over seeds is T_gen."""
+        if self.crossing_seeds is not None:
+            own = replace(self, crossing_seeds=None)
+            return own.where(np.isin(self.seed, list(self.crossing_seeds))).generalisation()
         return FirstPassages(
             self.width,
             self.params,

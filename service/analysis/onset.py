@@ -194,6 +194,7 @@ def onset(runs: GrokRuns, *, method: str = "robust", level: float = 0.95) -> Ons
     robust: P50 of P(ΔE > 0 given log P).
     """
     chosen = check_method(method)
+    runs = runs.for_onset()
     per_run = delays(runs, method=chosen)
     curve = delay_curve(per_run.params, per_run.counted(), per_run.width)
     found = _by_paper(curve) if chosen == "paper" else _by_logit(curve, level)

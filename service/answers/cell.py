@@ -213,6 +213,7 @@ def first_passages(cell: Cell, convention: Convention) -> FirstPassages:
         clock=convention.clock,
         threshold=convention.thresholds.t_mem,
         steps_per_epoch=cell.steps_per_epoch,
+        located=bool(runs["located"].any()),
     )
 
 
@@ -240,6 +241,9 @@ def grok_runs(cell: Cell, convention: Convention) -> GrokRuns:
         gen_threshold=thresholds.t_gen,
         steps_per_epoch=cell.steps_per_epoch,
         min_delay=convention.min_delay,
+        crossing_seeds=frozenset(int(seed) for seed in cell.speed["seed"].unique())
+        if runs["seeds_apart"].any()
+        else None,
     )
 
 

@@ -12,7 +12,14 @@ from pydantic import Field
 from sqlalchemy import Connection
 
 from groktime.service.analysis.capacity import BitsPerParameter
-from groktime.service.analysis.crossing import Advice, Bracket, Crossing, Direction, Status
+from groktime.service.analysis.crossing import (
+    Advice,
+    Bracket,
+    Crossing,
+    Direction,
+    IntervalKind,
+    Status,
+)
 from groktime.service.analysis.inputs import FirstPassages
 from groktime.service.analysis.survival import SpeedCurve, Speeds, WidthSpeed
 from groktime.service.analysis.survival import speeds as find_speeds
@@ -39,7 +46,7 @@ class CurvePoint:
 
 @dataclass(frozen=True, kw_only=True)
 class CrossingEstimate:
-    """P_cross with its seed-block bootstrap interval.
+    """P_cross with its interval: of a seed-block bootstrap, or `located` by the delta method.
 
     `level` None: no interval (fewer than 3 common seeds, fewer than 2 of them at a width beside
     the crossing, or the paper's method). An end that is None beside a level is open: too many
@@ -57,6 +64,10 @@ class CrossingEstimate:
     probability: Annotated[
         float | None, Field(description="share of resamples in which the curves cross")
     ]
+    interval: Annotated[
+        IntervalKind | None,
+        Field(description="located: chosen runs, few seeds, delta method with pooled noise"),
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,6 +198,7 @@ def _estimate(found: Crossing) -> CrossingEstimate:
         few_seeds=found.few_seeds,
         resamples=interval.n_resamples if interval else 0,
         probability=finite(found.p_crosses),
+        interval=interval.kind if interval else None,
     )
 
 

@@ -15,6 +15,7 @@ from typing import Literal
 
 import numpy as np
 
+from groktime.service.analysis.located import FACTOR, Side, root_spread, slope_at
 from groktime.service.sweep.priors import (
     DEX,
     LOCATED_KINDS,
@@ -41,15 +42,11 @@ Status = Literal[
 
 SCAN = 0.12 * DEX  # between the widths of the first look
 NARROW = 0.07 * DEX  # a bracket this narrow is interpolated without harm
-CURVATURE = 0.08  # of the bracket: what interpolation may be off by (one standard deviation)
 LEAST_WEIGHT = 0.3  # of a side in the interpolation, for its seeds to be asked for by rule
 LEAST_SEEDS = 2  # at each side of the crossing, for a noise that is seen and not assumed
 END_SEEDS = 3  # that agree at the end of the range, for an onset to lie beyond it
 SIGN_SEEDS = 4  # at most, at a width whose sign contradicts its neighbours'
-MEDIAN_INEFFICIENCY = (1.0, 1.0, 1.35, 1.19, 1.43)  # n · Var(median) / σ², normal, n = 1, 2, …
-# Half of a 95 % interval in standard deviations of the model, calibrated for adaptive choice by
-# benchmarks/locate.py.
-CROSSING_FACTOR, ONSET_FACTOR = 1.9, 2.0
+ONSET_FACTOR = 2.0  # half of a 95 % interval in standard deviations of the posterior
 ONSET_PRECISION = 1.05  # of the precision asked for: yes and no teach less than an epoch does
 SIGN_ONLY = 3.0  # this many times past T_gen a speed run is slower, whatever its T_mem
 AHEAD = 2  # onset runs asked for at once; more would be chosen half blind
@@ -260,10 +257,10 @@ class _Search:
             return replace(point, status="searching" if self.choices or waits else ended)
         assert point.params is not None
         root = math.log(point.params)
-        slope = self._slope(differences, x0, x1, low, high)
+        slope = slope_at({self.grid.log_params(w): d for w, d in differences.items()}, x0, x1)
         self._seeds_until_precise(low, high, root, slope, self._counts((low, high)))
         spread = self._spread(low, high, root, slope, self._counts((low, high), flying=False))
-        point = replace(point, half_width=CROSSING_FACTOR * spread / DEX)
+        point = replace(point, half_width=FACTOR * spread / DEX)
         if self.choices or waits:
             return point
         return replace(point, status="placed" if spread <= self.precision else "out of seeds")
@@ -404,35 +401,14 @@ class _Search:
         """Standard deviation of the interpolated root: delta method with pooled seed noise."""
         gap = self.grid.log_params(high) - self.grid.log_params(low)
         share = self._share(low, high, root)
-        variance = 0.0
-        for width, weight in ((low, 1 - share), (high, share)):
-            for kind, sigma in self._sigmas():
-                n = max(1, counts.get((kind, width), 1))
-                factor = MEDIAN_INEFFICIENCY[min(n, len(MEDIAN_INEFFICIENCY)) - 1]
-                variance += weight**2 * sigma**2 * factor / n
-        return math.sqrt(variance / slope**2 + (CURVATURE * gap) ** 2)
+        sides = [
+            Side(weight, counts["speed", width], counts["grok", width])
+            for width, weight in ((low, 1 - share), (high, share))
+        ]
+        return root_spread(sides, slope, gap, self.noise)
 
     def _sigmas(self) -> tuple[tuple[LocatedKind, float], ...]:
         return ("speed", self.noise.mem), ("grok", self.noise.gen)
-
-    def _slope(
-        self, differences: Mapping[int, float], x0: float, x1: float, low: int, high: int
-    ) -> float:
-        """Slope of ln T_mem − ln T_gen at the crossing, the flatter of two ways to tell it."""
-        chord = (differences[high] - differences[low]) / (x1 - x0)
-        return min(max(chord, self._local_slope(differences, x0, x1)), -0.5)
-
-    def _local_slope(self, differences: Mapping[int, float], x0: float, x1: float) -> float:
-        """Slope over all widths near the bracket: two noisy neighbours make any slope steep."""
-        near = [
-            (self.grid.log_params(w), min(max(y, -3.0), 3.0))
-            for w, y in differences.items()
-            if not math.isnan(y) and x0 - 2 * SCAN < self.grid.log_params(w) < x1 + 2 * SCAN
-        ]
-        if len(near) < 3:
-            return -math.inf
-        x, y = np.array(near).T
-        return float(np.polyfit(x, y, 1)[0])
 
     def _doubtful(self, kind: LocatedKind, width: int) -> bool:
         """Whether two seeds disagree by more than noise would, so that a third must decide."""

@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from groktime.service.analysis.located import Noise, pooled
+
 LocatedKind = Literal["speed", "grok"]
 LOCATED_KINDS: tuple[LocatedKind, ...] = ("speed", "grok")
 Run = tuple[LocatedKind, int, int]  # kind, width, seed
@@ -40,15 +42,6 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Noise:
-    """Spread over seeds of ln T_mem and ln T_gen; `weight` counts as that many runs seen."""
-
-    mem: float = 0.12
-    gen: float = 0.18
-    weight: float = 4.0
-
-
-@dataclass(frozen=True)
 class Prior:
     """Where the points lie as multiples of K_mem, before any run of the cell.
 
@@ -63,25 +56,17 @@ class Prior:
     crossing_spread: float = 0.35  # of the crossing's place, ln P
 
 
-def pooled_noise(findings: Iterable[Finding], prior: Noise) -> Noise:
-    """Spread over seeds, pooled over widths that have several runs, pulled towards the prior."""
-    sums = {"speed": prior.weight * prior.mem**2, "grok": prior.weight * prior.gen**2}
-    weights = {"speed": prior.weight, "grok": prior.weight}
-    groups: dict[tuple[LocatedKind, int], list[float]] = {}
+def pooled_noise(findings: Iterable[Finding], expected: Noise) -> Noise:
+    """Spread over seeds, pooled over the widths that have several runs of a kind."""
+    groups: dict[LocatedKind, dict[int, list[float]]] = {"speed": {}, "grok": {}}
     for finding in findings:
         if finding.epoch is not None:
-            groups.setdefault((finding.kind, finding.width), []).append(math.log(finding.epoch))
-    for (kind, _), times in groups.items():
-        if len(times) > 1:
-            centre = float(np.median(times))
-            # Medians are reported, which one wild seed does not move: nor does it here.
-            most = 2.5 * (prior.mem if kind == "speed" else prior.gen)
-            sums[kind] += sum(min(abs(t - centre), most) ** 2 for t in times)
-            weights[kind] += len(times) - 1
+            there = groups[finding.kind].setdefault(finding.width, [])
+            there.append(math.log(finding.epoch))
     return Noise(
-        math.sqrt(sums["speed"] / weights["speed"]),
-        math.sqrt(sums["grok"] / weights["grok"]),
-        prior.weight,
+        pooled(groups["speed"].values(), expected.mem, expected.weight),
+        pooled(groups["grok"].values(), expected.gen, expected.weight),
+        expected.weight,
     )
 
 

@@ -21,7 +21,12 @@ from groktime.service.sweep.progress import Weight
 from groktime.workers.checkpoints import CheckpointStore
 from groktime.workers.engines import stack_shape
 
-CHOOSER = ("locate.py", "priors.py", "located.py")  # what decides which run comes next
+CHOOSER = (
+    "locate.py",
+    "priors.py",
+    "located.py",
+    "../analysis/located.py",
+)  # what decides which run comes next
 ANY_RATE = 1e11  # FLOP/s; finished runs correct it, whatever it is
 
 SUITE_RUNS = """

@@ -132,7 +132,10 @@ def test_cells_are_placed_and_reported_by_the_analysis(
         assert cell.crossing is not None
         with reading(database.engine) as connection:
             answer = crossing(connection, Question(suite="located", prime=cell.prime))
-        assert answer.p_cross is not None
+        assert answer.p_cross.interval == "located", "few seeds, chosen as they came"
+        assert answer.p_cross.low is not None
+        assert answer.p_cross.high is not None
+        assert answer.p_cross.low < CROSSING < answer.p_cross.high
         assert cell.crossing.params == pytest.approx(answer.p_cross.estimate, rel=0.02)
         assert cell.crossing.params == pytest.approx(CROSSING, rel=0.1)
     assert sum(cell.runs for cell in at_work.locator.cells) == trained
