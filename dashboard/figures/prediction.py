@@ -237,6 +237,7 @@ def _cells_trace(name: str, index: int, cells: Sequence[CellRow], primes: Sequen
         "y": [c.p_onset for c in cells],
         "text": [str(c.prime) for c in cells] if len(cells) <= 12 and index == 0 else None,
         "textposition": _label_places(cells),
+        "cliponaxis": False,
         "textfont": {"size": 11, "color": COLOURS["muted"]},
         "error_x": bar | _arms([(c.p_cross, c.p_cross_low, c.p_cross_high) for c in cells]),
         "error_y": bar | _arms([(c.p_onset, c.p_onset_low, c.p_onset_high) for c in cells]),

@@ -137,7 +137,7 @@ export function view() {
     const { states } = answer;
     const total = STATES.reduce((sum, name) => sum + states[name], 0);
     const located = suite.design === "locate";
-    const closed = states.done + states.failed + (located ? states.set_aside : 0);
+    const closed = states.done + states.failed;
     const tile = (name, value, detail) => el("div", { class: "tile", dataset: { tile: name } },
       el("div", { class: "name" }, name), el("div", { class: "value" }, value), el("div", { class: "detail" }, detail));
     tiles.replaceChildren(
@@ -146,7 +146,7 @@ export function view() {
         states.set_aside && `${whole(states.set_aside)} set aside`, `revision ${answer.revision}`].filter(Boolean).join(", ")),
       tile("Running now", whole(states.running), states.stale ? `${whole(states.stale)} lost their worker` : `${whole(states.pending)} waiting`),
       tile("Throughput", answer.runs_per_minute === null ? "–" : `${human(answer.runs_per_minute)} / min`, "runs closed, last ten minutes"),
-      tile("Time left", ...(located && closed !== total ? ["open", "until every cell is placed"] : left(closed === total, states.running > 0, answer.seconds_left))),
+      tile("Time left", ...(located ? [states.running ? "open" : "–", states.running ? "until every cell is placed" : "nothing is running"] : left(closed === total, states.running > 0, answer.seconds_left))),
       tile("Epochs recorded", human(answer.epochs_recorded), answer.inherited ? `${whole(answer.inherited)} runs inherited` : "every one in the database"),
       tile("Failed", whole(states.failed), states.failed ? "see the reasons below" : "none"));
     bar.setAttribute("aria-label", STATES.map((name) => `${states[name]} ${name.replace("_", " ")}`).join(", "));

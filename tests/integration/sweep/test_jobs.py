@@ -14,6 +14,7 @@ from fixtures.commands import Commands, free_ports, settings_environment, wait_u
 from fixtures.database import Database
 from fixtures.http import asking
 
+from groktime.api.client import Client
 from groktime.db import embedded
 from groktime.db.engine import parse_url
 from groktime.service.sweep.jobs import job_state
@@ -183,6 +184,32 @@ def test_the_api_starts_shows_and_stops_a_sweep(head: Head, api: httpx.Client) -
     wait_until(lambda: job_state(job, head.address) == "STOPPED")
     assert api.get(where).json()["state"] == "stopped"
     assert api.delete(where).json()["state"] == "stopped"
+
+
+def test_the_api_locates_a_cell_tells_how_far_it_is_and_ends_it(
+    head: Head, api: httpx.Client
+) -> None:
+    settings = {"positions": "none", "batch_size": 8}
+    question = {"seeds": 4, "widths": (4, 64), "max_epochs": 200_000, "max_runs": 40}
+    with Client(str(api.base_url), token="secret") as client:
+        started = client.locate(11, settings=settings, resources={"workers": 1}, **question)
+        assert started["suite"].startswith("locate-p11-")
+
+        def chosen() -> bool:
+            shown = client.get(f"sweeps/{started['id']}")
+            assert shown["state"] in ("submitted", "running"), shown
+            known = api.get("/suites").json()["items"]
+            if started["suite"] not in {suite["name"] for suite in known}:
+                return False
+            (cell,) = client.placement(started["suite"])["cells"]
+            return cell["runs"] + cell["open"] > 0
+
+        wait_until(chosen)
+        stopped = client.stop_sweep(started["id"])
+        assert stopped["state"] == "stopped"
+        wait_until(lambda: job_state(stopped["job_id"], head.address) == "STOPPED")
+        (cell,) = client.placement(started["suite"])["cells"]
+    assert cell["next"] or cell["open"], "what is left to do stays"
 
 
 @pytest.fixture
