@@ -11,6 +11,7 @@ from groktime.dashboard.figures.caption import Meta, Note, Reading
 from groktime.dashboard.figures.crossing import residual_ends
 from groktime.dashboard.figures.theme import (
     COLOURS,
+    LOW_LEGEND,
     Figure,
     Trace,
     figure,
@@ -73,8 +74,9 @@ def prediction_figure(answer: CellTests, reference: Reference | None = None) -> 
         _meta(answer, reference, "Predicted and empirical onset of grokking", _summary(answer)),
         xaxis=log_axis("predicted: P<sub>cross</sub>", low, high),
         yaxis=log_axis("empirical: P<sub>onset</sub>", low, high),
-        margin={"l": 70, "r": 20, "t": 12, "b": 96},
+        margin={"l": 70, "r": 20, "t": 12, "b": 56 + 20 * _rows(data)},
     )
+    frame["legend"] = frame["legend"] | LOW_LEGEND
     return figure(data, frame)
 
 
@@ -123,8 +125,9 @@ def residual_figure(
                 "layer": "below",
             }
         ],
-        margin={"l": 70, "r": 20, "t": 12, "b": 60},
+        margin={"l": 70, "r": 20, "t": 12, "b": 56 + 20 * _rows(data)},
     )
+    frame["legend"] = frame["legend"] | LOW_LEGEND
     return figure(data, frame)
 
 
@@ -195,6 +198,12 @@ def axis_value(cell: CellRow, axis: str) -> SettingValue:
 def _ratio(values: Sequence[SettingValue]) -> float:
     numbers = [float(v) for v in values if isinstance(v, int | float)]
     return max(numbers) / min(numbers)
+
+
+def _rows(data: Sequence[Trace]) -> int:
+    """Lines of the legend in a chart of half the page's width."""
+    shown = [trace for trace in data if trace.get("showlegend", True)]
+    return max(1, math.ceil(len(shown) / 2))
 
 
 def _by_setting(cells: Sequence[CellRow]) -> dict[str, list[CellRow]]:

@@ -36,6 +36,8 @@ _SMALL = 1e-3
 _WIDTH_TICKS = 5
 WEBGL_POINTS = 1500
 
+# A legend of several lines at the very bottom, where it meets no title of an axis.
+LOW_LEGEND: Mapping[str, Any] = {"yref": "container", "y": 0, "yanchor": "bottom"}
 # For a legend of several lines, or a colour bar, below the axis.
 ROOM_BELOW: Mapping[str, int] = {"l": 64, "r": 20, "t": 12, "b": 116}
 

@@ -56,8 +56,8 @@ export function view() {
   const placing = new ChartCard({ name: "placement", title: "Where both points are, run by run", height: 340,
     onMeta: (meta) => numbers.replaceChildren(...(meta?.readings.length ? [readings(meta)] : [])) });
   const numbers = el("div", { class: "placed-points" });
-  const cells = el("section", { class: "card stack", "aria-labelledby": "cells-title", hidden: true });
-  placing.node.hidden = true;
+  const cells = el("section", { class: "card stack", "aria-labelledby": "cells-title" });
+  const progressOfCells = el("div", { class: "stack" }); // of a suite that is located; otherwise empty
   placing.heading.after(numbers);
   const node = el("div", { class: "view" },
     intro("How far are the sweeps?",
@@ -65,7 +65,7 @@ export function view() {
     controls,
     el("section", { class: "card stack" }, tiles, bar),
     el("div", { class: "columns" },
-      el("div", { class: "stack" }, cells, placing.node, coverage.node, failures, jobs),
+      el("div", { class: "stack" }, progressOfCells, coverage.node, failures, jobs),
       el("div", { class: "stack" }, explain("How to read this",
         "Each square is a prime and a width. It deepens as seeds finish, over all settings of the suite.",
         legend([["pending", "waiting"], ["done", "all seeds done"], ["running", "being trained"], ["failed", "at least one failed"], ["set_aside", "in the bar: set aside, censored where they are; they can be trained on"], ["stale", "in the bar: lost their worker; the next sweep takes them up"]]),
@@ -84,7 +84,8 @@ export function view() {
     refill(controls, suitePicker(all, suite),
       segmented("Kind of run", "kind", [{ value: "grok", text: "Grok" }, { value: "speed", text: "Speed" }, { value: "capacity", text: "Capacity" }], query.get("kind")), suiteNote(suite));
     const located = suite.design === "locate";
-    cells.hidden = placing.node.hidden = !located;
+    progressOfCells.hidden = !located;
+    if (located !== Boolean(placing.node.parentNode)) progressOfCells.replaceChildren(...(located ? [cells, placing.node] : []));
     await Promise.all([progress(), coverage.load({ suite: suite.name, kind: query.get("kind") }), listJobs(), located && place()]);
     drawn = Date.now();
   }
