@@ -29,7 +29,11 @@ from groktime.dashboard.figures.memorisation import (
     memorisation_fraction_figure,
 )
 from groktime.dashboard.figures.placement import no_placement_figure, placement_figure
-from groktime.dashboard.figures.prediction import prediction_figure, residual_figure
+from groktime.dashboard.figures.prediction import (
+    prediction_figure,
+    residual_figure,
+    threshold_figure,
+)
 from groktime.dashboard.figures.regimes import regimes_figure
 from groktime.dashboard.figures.speeds import speeds_figure
 from groktime.dashboard.page import CSP
@@ -40,6 +44,7 @@ from groktime.service.answers.context import cell_context
 from groktime.service.answers.crossing import crossing_of, speeds, speeds_of
 from groktime.service.answers.delay import delay_of, regimes, regimes_of
 from groktime.service.answers.law import law
+from groktime.service.answers.offsets import residuals_by_threshold
 from groktime.service.answers.placement import PlacedCell, PlacementAnswer
 from groktime.service.answers.question import Question
 from groktime.service.answers.records import put, read_suite, read_suites
@@ -108,7 +113,7 @@ class ChartQuery(LawQuery):
     format: Literal["json", "html", "svg", "png"] | None = Field(  # type: ignore[assignment]
         None, description="Plotly JSON (default), a page, or a picture"
     )
-    axis: Literal[("prime", "k_mem", "last_batch", *AXES)] = Field(  # type: ignore[valid-type]
+    axis: Literal[("prime", "k_mem", "last_batch", "t_mem", *AXES)] = Field(  # type: ignore[valid-type]
         "prime", description="residual: the axis it is drawn against"
     )
     arrangement: Arrangement = Field(
@@ -192,6 +197,8 @@ def _onset(connection: Connection, question: Question, _query: ChartQuery) -> Fi
 
 def _residual(connection: Connection, question: Question, query: ChartQuery) -> Figure:
     answer = cell_tests(connection, question)
+    if query.axis == "t_mem":
+        return threshold_figure(answer, residuals_by_threshold(connection, question))
     suite = read_suite(connection, answer.suite)
     return residual_figure(answer, query.axis, suite_reference(connection, suite))
 

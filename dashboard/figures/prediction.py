@@ -24,6 +24,7 @@ from groktime.dashboard.figures.theme import (
 )
 from groktime.service.analysis.robustness import WithinSetting
 from groktime.service.answers.cell_tests import CellRow, CellTests
+from groktime.service.answers.offsets import ThresholdResidual
 from groktime.service.answers.question import SettingValue
 from groktime.service.answers.reference import Reference
 from groktime.service.answers.verdicts import Claim, Row, claims, table
@@ -128,6 +129,38 @@ def residual_figure(
         margin={"l": 70, "r": 20, "t": 12, "b": 56 + 20 * _rows(data)},
     )
     frame["legend"] = frame["legend"] | LOW_LEGEND
+    return figure(data, frame)
+
+
+def threshold_figure(answer: CellTests, residuals: Sequence[ThresholdResidual]) -> Figure:
+    """The residual of every cell against the accuracy that counts as memorised, T_mem's."""
+    primes = sorted({r.prime for r in residuals})
+    lines: dict[tuple[int, str], list[ThresholdResidual]] = {}
+    for row in residuals:
+        lines.setdefault((row.prime, setting_text(row.setting)), []).append(row)
+    data: list[Trace] = []
+    for (prime, setting), rows in lines.items():
+        colour, symbol = prime_look(prime, primes)
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "lines+markers",
+                "name": " · ".join(filter(None, (f"p = {prime}", setting))),
+                "x": [100 * row.t_mem for row in rows],
+                "y": [row.residual for row in rows],
+                "line": {"color": colour, "width": 1.2},
+                "marker": {"size": 7, "color": colour, "symbol": symbol},
+                "customdata": [[prime, setting, dict(row.setting)] for row in rows],
+                "hovertemplate": "%{y:+.3f} dex at %{x:g} %<br>p = %{customdata[0]}<extra></extra>",
+            }
+        )
+    words = "The offset moves with the accuracy that counts as memorised; the order need not."
+    frame = layout(
+        _meta(answer, None, "Residual against the threshold of T_mem", words) | {"notes": []},
+        xaxis=linear_axis("random labels memorised, %", tickformat="g"),
+        yaxis=linear_axis("log₁₀(P<sub>onset</sub> / P<sub>cross</sub>)", tickformat="+.2f"),
+        margin={"l": 70, "r": 20, "t": 12, "b": 60},
+    )
     return figure(data, frame)
 
 

@@ -12,11 +12,19 @@ from typing import Annotated
 from pydantic import Field
 from sqlalchemy import Connection
 
+from groktime.service.analysis.cells import Cell as AnalysedCell
 from groktime.service.analysis.cells import cells_frame, make_cell
 from groktime.service.analysis.conventions import MinimumDelay
 from groktime.service.analysis.robustness import within_setting
-from groktime.service.answers.cell import cells, first_passages, grok_runs
-from groktime.service.answers.question import Clock, Question, QuestionError, Thresholds
+from groktime.service.answers.cell import Cell, cells, first_passages, grok_runs
+from groktime.service.answers.question import (
+    Clock,
+    Convention,
+    Question,
+    QuestionError,
+    Setting,
+    Thresholds,
+)
 from groktime.service.answers.records import asked_runs, put
 
 
@@ -53,6 +61,9 @@ VARIED: dict[str, dict[str, float | str]] = {
 }
 
 
+T_MEM = (0.9, 0.93, 0.95, 0.96, 0.97, 0.98, 0.985, 0.99)  # accuracies that count as memorised
+
+
 def offsets(connection: Connection, question: Question) -> tuple[Offset, ...]:
     """One row for each convention; those that the suite's runs cannot answer are left out."""
     found = []
@@ -65,10 +76,44 @@ def offsets(connection: Connection, question: Question) -> tuple[Offset, ...]:
     return tuple(found)
 
 
-def _offset(connection: Connection, question: Question, varied: str) -> Offset:
+@dataclass(frozen=True, kw_only=True)
+class ThresholdResidual:
+    """One cell's residual with T_mem read at one threshold."""
+
+    t_mem: float
+    prime: int
+    setting: Setting
+    residual: float
+
+
+def residuals_by_threshold(
+    connection: Connection, question: Question
+) -> tuple[ThresholdResidual, ...]:
+    """Every cell's residual by the accuracy that counts as memorised; none where it lacks one."""
+    found = []
+    for t_mem in T_MEM:
+        try:
+            _, analysed = _cells(connection, replace(question, t_mem=t_mem))
+        except QuestionError:
+            continue  # above the threshold at which runs stopped
+        found += [
+            ThresholdResidual(
+                t_mem=t_mem, prime=cell.prime, setting=cell.setting, residual=point.residual
+            )
+            for cell, point in analysed
+            if point.residual is not None
+        ]
+    return tuple(found)
+
+
+def _cells(
+    connection: Connection, question: Question
+) -> tuple[Convention, list[tuple[Cell, AnalysedCell]]]:
+    """The cells with their two points, without intervals."""
     suite, convention = put(connection, question)
     runs = asked_runs(connection, suite, convention, question.prime)
-    analysed = [
+    found = list(cells(runs, question.filters, convention.labels))
+    analysed = (
         make_cell(
             cell.prime,
             {},
@@ -79,9 +124,14 @@ def _offset(connection: Connection, question: Question, varied: str) -> Offset:
             units=convention.units,
             n_resamples=0,
         )
-        for cell in cells(runs, question.filters, convention.labels)
-    ]
-    (row,) = within_setting(cells_frame(analysed), ())
+        for cell in found
+    )
+    return convention, list(zip(found, analysed, strict=True))
+
+
+def _offset(connection: Connection, question: Question, varied: str) -> Offset:
+    convention, analysed = _cells(connection, question)
+    (row,) = within_setting(cells_frame([cell for _, cell in analysed]), ())
     return Offset(
         varied=varied,
         clock=convention.clock,

@@ -16,8 +16,10 @@ from groktime.service.report.drawings import (
     law_drawing,
     prediction_drawing,
     residual_drawing,
+    threshold_drawing,
 )
 from groktime.service.report.laws import capacity_blocks, delay_law_blocks, law_blocks
+from groktime.service.report.offsets import offset_blocks
 from groktime.service.report.registration import registration_blocks
 from groktime.service.report.scope import provenance, scope
 from groktime.service.report.tables import (
@@ -91,6 +93,7 @@ def _chapter(content: SuiteContent, command: str) -> tuple[list[Section], list[D
         Section("Cells", 2, tuple(cell_tables(content))),
         Section("Pooled tests", 2, tuple(pooled_tables(content))),
         Section("Method and clock", 2, (conventions_table(content),)),
+        *([Section("The offset", 2, blocks)] if (blocks := tuple(offset_blocks(content))) else []),
         Section("Within a setting", 2, tuple(within_tables(content))),
         Section("Capacity", 2, tuple(capacity_blocks(content))),
         Section("Laws of the speeds", 2, tuple(law_blocks(content))),
@@ -126,10 +129,21 @@ def prediction_figures(content: SuiteContent) -> Figures:
         f"Residual log₁₀(P_onset / P_cross) against the prime and every swept axis ({made}).",
         "Residuals of the cells against the prime and the swept axes",
     )
-    return [
+    figures = [
         (Drawing(onset.stem, lambda: prediction_drawing([("", answer)])), onset),
         (Drawing(residual.stem, lambda: residual_drawing(answer)), residual),
     ]
+    rows = content.by_threshold
+    if len({row.t_mem for row in rows}) > 1:
+        threshold = Picture(
+            slug(f"{content.name} threshold"),
+            "Residual of every cell against the accuracy on random labels that counts as memorised "
+            f"({content.name}, {convention_text(*content.main)}); a cell is missing where its "
+            "curves do not cross within the widths trained.",
+            "Residuals of the cells against the threshold of T_mem",
+        )
+        figures.append((Drawing(threshold.stem, lambda: threshold_drawing(rows)), threshold))
+    return figures
 
 
 def _of_setting(content: SuiteContent, part: SettingContent, drawn: list[object]) -> Figures:

@@ -18,6 +18,12 @@ from groktime.service.answers.delay import DelayAnswer, RegimesAnswer, delay_of,
 from groktime.service.answers.delay_law import DelayLawAnswer, delay_law
 from groktime.service.answers.law import LawAnswer, law
 from groktime.service.answers.law_forms import LawForms, law_forms
+from groktime.service.answers.offsets import (
+    Offset,
+    ThresholdResidual,
+    offsets,
+    residuals_by_threshold,
+)
 from groktime.service.answers.question import (
     Method,
     NotEnough,
@@ -85,6 +91,8 @@ class SuiteContent:
     registration: Registration
     delay_law: DelayLawAnswer | str
     law_forms: tuple[LawForms, ...]
+    offsets: tuple[Offset, ...]
+    by_threshold: tuple[ThresholdResidual, ...]
 
     @property
     def name(self) -> str:
@@ -132,6 +140,10 @@ def gather(connection: Connection, name: str) -> SuiteContent:
         law_forms=()
         if isinstance(found, str) or found.axes
         else law_forms(connection, usual_question),
+        offsets=() if isinstance(found, str) else offsets(connection, usual_question),
+        by_threshold=()
+        if isinstance(found, str)
+        else residuals_by_threshold(connection, usual_question),
         delay_law=said(partial(delay_law, connection, Question(suite=name))),
     )
 

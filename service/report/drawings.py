@@ -15,6 +15,7 @@ from groktime.service.answers.cell import sortable
 from groktime.service.answers.cell_tests import CellRow, CellTests
 from groktime.service.answers.crossing import SpeedPoint
 from groktime.service.answers.law import LawAnswer
+from groktime.service.answers.offsets import ThresholdResidual
 from groktime.service.answers.reference import MORRIS_BITS, PAPER_BITS
 from groktime.service.report.canvas import (
     PAGE,
@@ -107,6 +108,33 @@ def residual_drawing(answer: CellTests) -> Figure:
     panels[0].set_ylabel("$\\log_{10}(P_{onset} / P_{cross})$")
     if len(names) > 1:
         panels[-1].legend(fontsize=6)
+    return figure
+
+
+def threshold_drawing(residuals: Sequence[ThresholdResidual]) -> Figure:
+    """The residual of every cell against the accuracy that counts as memorised."""
+    figure = Figure(figsize=(4.6, 3.0))
+    axes = figure.subplots()
+    axes.axhline(0, color=COLOURS["faint"], ls="--", lw=1)
+    primes = sorted({r.prime for r in residuals})
+    cells: dict[tuple[int, str], list[ThresholdResidual]] = {}
+    for row in residuals:
+        cells.setdefault((row.prime, setting_text(row.setting)), []).append(row)
+    labelled: set[int] = set()
+    for (prime, _), rows in cells.items():
+        style = prime_style(prime, primes)
+        axes.plot(
+            [100 * row.t_mem for row in rows],
+            [row.residual for row in rows],
+            ms=4,
+            lw=0.9,
+            label=None if prime in labelled else f"p = {prime}",
+            **style,
+        )
+        labelled.add(prime)
+    axes.set_xlabel("random labels memorised, %")
+    axes.set_ylabel("$\\log_{10}(P_{onset} / P_{cross})$")
+    axes.legend(fontsize=6, ncols=2)
     return figure
 
 

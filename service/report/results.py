@@ -49,6 +49,7 @@ from groktime.service.report.laws import (
     delay_law_blocks,
     law_blocks,
 )
+from groktime.service.report.offsets import offset_blocks
 from groktime.service.report.paper import overall, strata
 from groktime.service.report.predictions import median_bounds, rank_text, swept
 from groktime.service.report.registration import registration_blocks
@@ -291,6 +292,7 @@ def suite_page(content: SuiteContent, found: Sequence[Pair]) -> tuple[Document, 
             1,
             (*pooled_tables(content), conventions_table(content), *within_tables(content)),
         ),
+        *([Section("The offset", 1, blocks)] if (blocks := tuple(offset_blocks(content))) else []),
         Section("Capacity and speeds", 1, (*capacity_blocks(content), *law_blocks(content))),
         Section("Length of the delay", 1, tuple(delay_law_blocks(content))),
         Section("Scope", 1, tuple(scope(content))),

@@ -101,7 +101,7 @@ export function view() {
     query = here().query;
     refill(controls, suitePicker(all, suite), ...axisPickers(suite, query, { any: true }),
       select("Residual against", "axis", [{ value: "prime", text: "Prime p" }, { value: "k_mem", text: "Dataset complexity" },
-        { value: "last_batch", text: "Last batch" },
+        { value: "last_batch", text: "Last batch" }, { value: "t_mem", text: "Threshold of memorising" },
         ...axes.map((axis) => ({ value: axis, text: axisName(axis) }))], query.get("axis")),
       measuring(query, suite, [methodPicker(query), clockPicker(query), unitsPicker(query), labelsPicker(suite, query)], FINE),
       suiteNote(suite));

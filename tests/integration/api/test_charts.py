@@ -92,3 +92,16 @@ def test_a_picture_is_one(api: httpx.Client, form: str, begins: bytes) -> None:
     response = api.get(f"/charts/delay?prime=29&format={form}")
     assert response.status_code == 200
     assert response.content.startswith(begins)
+
+
+def test_residuals_are_drawn_against_the_threshold_of_memorising(api: httpx.Client) -> None:
+    drawn = api.get("/charts/residual?suite=tiny&axis=t_mem").json()["data"]
+    cells = api.get("/tests?suite=tiny").json()["cells"]
+    usual = {cell["prime"]: cell["residual"] for cell in cells}
+    assert len(drawn) == len(usual)
+    for line in drawn:
+        prime = line["customdata"][0][0]
+        assert dict(zip(line["x"], line["y"], strict=True))[99] == pytest.approx(usual[prime])
+        assert len(line["x"]) > 1
+        strict = api.get(f"/tests?suite=tiny&prime={prime}&t_mem=0.95").json()["cells"][0]
+        assert dict(zip(line["x"], line["y"], strict=True))[95] == pytest.approx(strict["residual"])
