@@ -33,10 +33,10 @@ from groktime.api.database import Database
 from groktime.api.queries import FormatQuery
 from groktime.api.stamps import CAPACITY, Stamps
 from groktime.api.tables import Row, as_csv
+from groktime.db.queries.suites import SuiteRecord
 from groktime.service.analysis import ANALYSIS_VERSION
 from groktime.service.answers.choice import About, choose, is_open
 from groktime.service.answers.question import Question
-from groktime.service.answers.records import SuiteRecord
 
 HOLD_SECONDS = 2.0
 MAX_BYTES = 64 * 1024 * 1024

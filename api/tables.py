@@ -7,22 +7,22 @@ import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, get_type_hints
+
+from pydantic.fields import FieldInfo
 
 from groktime.db.forecasts import ForecastRow
 from groktime.service.analysis.capacity import BitsPerParameter, CapacityFit
+from groktime.service.analysis.delay import OnsetPoint
 from groktime.service.analysis.delay_law import NormCalibration
 from groktime.service.analysis.law import Collapse, GeneralisationLaw, LawFit
+from groktime.service.analysis.onset import OnsetEstimate
+from groktime.service.analysis.survival import SeedSpeed
 from groktime.service.answers.capacity import CapacityAnswer, CapacityPoint, WidthCapacity
 from groktime.service.answers.cell_tests import TestsAnswer
-from groktime.service.answers.crossing import CrossingAnswer, SeedSpeed, SpeedsAnswer
-from groktime.service.answers.delay import (
-    DelayAnswer,
-    OnsetAnswer,
-    OnsetEstimate,
-    OnsetPoint,
-    RegimesAnswer,
-)
+from groktime.service.answers.crossing import CrossingAnswer, SpeedsAnswer
+from groktime.service.answers.delay import DelayAnswer, OnsetAnswer, RegimesAnswer
 from groktime.service.answers.delay_law import DelayLawAnswer
 from groktime.service.answers.law import LawAnswer
 from groktime.service.answers.placement import NextRun, PlacedPoint, PlacementAnswer
@@ -52,7 +52,20 @@ def flat(value: Any, *, without: Sequence[str] = (), prefix: str = "") -> Row:
 def _items(value: Any) -> Iterable[tuple[str, Any]]:
     if isinstance(value, Mapping):
         return value.items()
-    return ((field.name, getattr(value, field.name)) for field in fields(value))
+    kind: Any = type(value)
+    return ((name, getattr(value, name)) for name in _columns(kind))
+
+
+@lru_cache
+def _columns(kind: type) -> tuple[str, ...]:
+    """The fields that JSON has, too."""
+    hidden = {
+        name
+        for name, hint in get_type_hints(kind, include_extras=True).items()
+        for note in getattr(hint, "__metadata__", ())
+        if isinstance(note, FieldInfo) and note.exclude
+    }
+    return tuple(field.name for field in fields(kind) if field.name not in hidden)
 
 
 def as_csv(rows: Sequence[Row], columns: Sequence[str] = ()) -> bytes:

@@ -88,8 +88,8 @@ def whole_crossing(mem: FirstPassages, grok: GrokRuns, runs: CapacityRuns, resam
     gen = grok.generalisation()
     crossing(mem, gen, n_resamples=resamples)
     onset(grok)
-    speeds(mem)
-    speeds(gen)
+    speeds(mem, p_mem=1.0)
+    speeds(gen, p_mem=1.0)
     capacity(runs, n_resamples=resamples)
 
 

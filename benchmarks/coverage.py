@@ -148,17 +148,17 @@ def coverage(world: World, seeds: int, trials: int, seed: int = 1) -> dict[str, 
     hits, fine_hits, fine, widths, open_ended = 0, 0, 0, [], 0
     for trial, truth in enumerate(truths(trials, rng)):
         found = crossing(*draw(world, truth, seeds, rng), n_resamples=N_RESAMPLES, seed=trial)
-        interval = found.interval
-        if interval is None:
+        if found.p_cross.level is None:
             continue
-        hit = interval.low <= truth <= interval.high
+        low, high = found.p_cross.low, found.p_cross.high
+        hit = (low or 0.0) <= truth <= (high or np.inf)
         hits += hit
         if found.bracket is None or not found.bracket.coarse:
             fine, fine_hits = fine + 1, fine_hits + hit
-        closed = interval.low > 0 and np.isfinite(interval.high)
-        open_ended += not closed
-        if closed:
-            widths.append(np.log10(interval.high / interval.low))
+        if low is None or high is None:
+            open_ended += 1
+        else:
+            widths.append(np.log10(high / low))
     share = fine_hits / fine if fine else None
     return {
         "world": world.name,
@@ -187,10 +187,11 @@ def bias(world: World, seeds: int, trials: int, seed: int = 2) -> dict[str, obje
         paper = crossing(mem, gen, method="paper")
         robust = crossing(mem, gen, n_resamples=0)
         for name, found in (("paper", paper), ("robust", robust)):
-            if found.params is not None and found.status != "bracketed":
-                errors[name].append(float(np.log10(found.params / truth)))
+            estimate = found.p_cross.estimate
+            if estimate is not None and found.status != "bracketed":
+                errors[name].append(float(np.log10(estimate / truth)))
         bracketed += robust.status == "bracketed"
-        nothing += robust.params is None
+        nothing += robust.p_cross.estimate is None
     return {
         "world": world.name,
         "seeds": seeds,

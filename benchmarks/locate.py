@@ -24,9 +24,9 @@ import numpy as np
 from scipy import optimize
 
 from groktime.db.dump import RUNS, opened
-from groktime.service.analysis.crossing import crossing
+from groktime.service.analysis.crossing import CrossingEstimate, crossing
 from groktime.service.analysis.inputs import FirstPassages, GrokRuns
-from groktime.service.analysis.onset import onset
+from groktime.service.analysis.onset import OnsetEstimate, onset
 from groktime.service.spec import ladder_index
 from groktime.service.sweep.locate import NARROW, SCAN, Grid, Progress, locate, sign_epochs
 from groktime.service.sweep.priors import DEX, Finding, LocatedKind
@@ -242,20 +242,15 @@ def estimate(cell: Cell, findings: Sequence[Finding]) -> tuple[Estimate, Estimat
         column("grok", passage),
         column("grok", lambda f: f.last_epoch),
     )
-    cross = crossing(mem, grok.generalisation(), n_resamples=RESAMPLES)
-    point = onset(grok)
-    limits = cross.interval
-    return (
-        Estimate(
-            math.log(cross.params) if cross.params else None,
-            math.log(limits.low) if limits and limits.low else -math.inf,
-            math.log(limits.high) if limits else math.inf,
-        ),
-        Estimate(
-            math.log(point.params) if point.params else None,
-            math.log(point.low) if point.low else -math.inf,
-            math.log(point.high) if point.high else math.inf,
-        ),
+    cross = crossing(mem, grok.generalisation(), n_resamples=RESAMPLES).p_cross
+    return _logarithms(cross), _logarithms(onset(grok).p_onset)
+
+
+def _logarithms(found: CrossingEstimate | OnsetEstimate) -> Estimate:
+    return Estimate(
+        math.log(found.estimate) if found.estimate else None,
+        math.log(found.low) if found.low else -math.inf,
+        math.log(found.high) if found.high else math.inf,
     )
 
 

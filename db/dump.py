@@ -33,7 +33,7 @@ from groktime.db.claims import provenance
 from groktime.db.export import Table, batches, curves_table
 from groktime.db.forecasts import CLAIMED, list_forecasts
 from groktime.db.migrate import head
-from groktime.db.suites import SuiteRow, get_suite
+from groktime.db.queries.suites import SuiteRecord, get_suite
 from groktime.service.errors import DumpError, InputError
 from groktime.service.spec import SPEC_VERSION
 
@@ -263,7 +263,7 @@ def _write_runs(
     return runs, closed
 
 
-def _recorded(connection: Connection, suite: SuiteRow, dense: int | None) -> dict[str, Any]:
+def _recorded(connection: Connection, suite: SuiteRecord, dense: int | None) -> dict[str, Any]:
     """How the suite was made; one that was loaded and not trained further keeps that."""
     made, earlier = _made(connection, suite.id), suite.recorded
     if earlier is not None:

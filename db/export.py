@@ -25,8 +25,8 @@ from sqlalchemy import Connection, text
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlalchemy.types import BigInteger, Boolean, DateTime, Double, Integer
 
+from groktime.db.queries.suites import SuiteRecord, get_suite
 from groktime.db.schema import Curve, Run
-from groktime.db.suites import SuiteRow, get_suite
 from groktime.service.errors import InputError
 
 Format = Literal["parquet", "csv"]
@@ -128,7 +128,7 @@ def _exported(directory: Path) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _about(connection: Connection, suite: SuiteRow, tables: Sequence[Table]) -> dict[str, Any]:
+def _about(connection: Connection, suite: SuiteRecord, tables: Sequence[Table]) -> dict[str, Any]:
     return {
         "suite": suite.name,
         "hash": suite.hash,

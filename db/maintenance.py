@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, text
 
-from groktime.db.suites import REGISTRATION_LOCK, get_suite
+from groktime.db.queries.suites import get_suite
+from groktime.db.suites import REGISTRATION_LOCK
 from groktime.service.errors import DatabaseError
 
 # One pass over the curve's primary key; the rest is arithmetic on its sums.
@@ -130,7 +131,8 @@ AND (CAST(:suite AS int) IS NULL OR EXISTS (
 PLAN = f"""
 SELECT count(*) AS runs, count(*) FILTER (WHERE r.state IN ('done', 'set_aside')) AS done,
     count(*) FILTER (WHERE r.state = 'running' AND r.lease_until > clock_timestamp()) AS running,
-    coalesce(sum(r.last_epoch), 0) AS epochs
+    coalesce(sum(r.last_epoch), 0) AS epochs,
+    (SELECT count(*) FROM suite_runs WHERE suite_id = :suite) AS linked
 FROM runs r WHERE r.id IN ({CHOSEN})
 """
 
@@ -154,8 +156,8 @@ def plan_prune(connection: Connection, name: str | None) -> PrunePlan:
     """Count what would go; changes nothing."""
     suite = None if name is None else get_suite(connection, name)
     row = connection.execute(text(PLAN), {"suite": suite.id if suite else None}).one()
-    shared = suite.runs + suite.inherited - row.runs if suite else 0
-    frozen = suite is not None and suite.frozen_at is not None
+    frozen = suite is not None and suite.frozen
+    shared = row.linked - row.runs if suite else 0
     return PrunePlan(name, frozen, row.runs, row.done, row.running, int(row.epochs), shared)
 
 

@@ -13,18 +13,17 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
 from sqlalchemy import Connection, Engine, text
 
+from groktime.db.queries.suites import Design, printable
 from groktime.db.schema import SPEC_COLUMNS
 from groktime.service.errors import SuiteError
 from groktime.service.spec import SPEC_VERSION, SUITE_NAME, RunSpec
 
 CHANNEL = "groktime"
 
-Design = Literal["grid", "locate"]
 
 # Suites are locked in one order, so that closers of runs shared by suites cannot deadlock; it is
 # the last statement of a transaction, so that the lock is held for no longer than a commit.
@@ -342,7 +341,7 @@ def plan_deletion(connection: Connection, name: str) -> Deletion:
     if row is None:
         known = connection.scalars(text("SELECT name FROM suites ORDER BY name")).all()
         raise SuiteError(
-            f"suite: {name!r} is not in the database; there: {', '.join(map(_shown, known))}"
+            f"suite: {name!r} is not in the database; there: {', '.join(map(printable, known))}"
         )
     if row.running:
         raise SuiteError(f"suite: {row.running} runs of {name!r} are being trained: stop the sweep")
@@ -355,11 +354,6 @@ def delete_suite(connection: Connection, name: str) -> Deletion:
     plan = plan_deletion(connection, name)
     connection.execute(text("DELETE FROM suites WHERE name = :name"), {"name": name})
     return plan
-
-
-def _shown(name: str) -> str:
-    """A name as it may be printed, whatever it holds."""
-    return name if re.fullmatch(SUITE_NAME.rstrip("$"), name) else ascii(name[:100])
 
 
 def _refuse_change_of_frozen(
@@ -486,40 +480,3 @@ def spec_from_json(document: Mapping[str, Any]) -> RunSpec:
     if stored != SPEC_VERSION:
         raise SuiteError(f"run spec version: {stored!r} is not {SPEC_VERSION}, the one known here")
     return RunSpec.model_validate(fields)
-
-
-SUITE = """
-SELECT s.id, s.name, s.spec, s.hash, s.design, s.revision, s.frozen_at, s.recorded, c.*
-FROM suites s CROSS JOIN LATERAL (
-    SELECT count(*) FILTER (WHERE NOT sr.inherited) AS runs,
-        count(*) FILTER (WHERE sr.inherited) AS inherited
-    FROM suite_runs sr WHERE sr.suite_id = s.id
-) c
-WHERE s.name = :name
-"""
-
-
-@dataclass(frozen=True)
-class SuiteRow:
-    """A suite and the numbers of its own and of its inherited runs."""
-
-    id: int
-    name: str
-    spec: dict[str, Any]
-    hash: str
-    design: Design
-    revision: int
-    frozen_at: datetime | None
-    recorded: dict[str, Any] | None
-    runs: int
-    inherited: int
-
-
-def get_suite(connection: Connection, name: str) -> SuiteRow:
-    """One suite; a name that is not there is refused with those that are."""
-    row = connection.execute(text(SUITE), {"name": name}).one_or_none()
-    if row is None:
-        known = connection.scalars(text("SELECT name FROM suites ORDER BY name")).all()
-        listed = ", ".join(map(_shown, known)) if known else "none yet"
-        raise SuiteError(f"suite: {name!r} is not in the database; there: {listed}")
-    return SuiteRow(**row._mapping)

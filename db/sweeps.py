@@ -6,8 +6,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from pydantic import Field
 from sqlalchemy import Connection, Row, text
 
 SweepState = Literal["submitted", "running", "done", "failed", "stopped"]
@@ -17,13 +18,13 @@ SELECT id, suite, job_id, submitted_by, filters, state, message, created_at, upd
 """
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SweepRow:
-    """One submitted sweep."""
+    """One sweep and how it stands."""
 
     id: int
     suite: str
-    job_id: str | None
+    job_id: Annotated[str | None, Field(description="Ray's submission id")]
     submitted_by: str
     filters: dict[str, Any]
     state: SweepState

@@ -37,6 +37,7 @@ from groktime.dashboard.figures.prediction import (
 from groktime.dashboard.figures.regimes import regimes_figure
 from groktime.dashboard.figures.speeds import speeds_figure
 from groktime.dashboard.page import CSP
+from groktime.db.queries.suites import read_suites
 from groktime.service.answers.capacity import capacity, cell_bits
 from groktime.service.answers.cell_tests import cell_tests
 from groktime.service.answers.choice import About
@@ -47,7 +48,7 @@ from groktime.service.answers.law import law
 from groktime.service.answers.offsets import residuals_by_threshold
 from groktime.service.answers.placement import PlacedCell, PlacementAnswer
 from groktime.service.answers.question import Question
-from groktime.service.answers.records import put, read_suite, read_suites
+from groktime.service.answers.records import put, read_suite
 from groktime.service.answers.reference import suite_reference
 from groktime.service.answers.runs import run_curve, telling_runs
 from groktime.service.answers.suites import coverage

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
-from datetime import datetime
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Self
 
 import anyio.to_thread
@@ -197,21 +196,8 @@ class SweepRequest(Body):
         )
 
 
-class Sweep(BaseModel):
-    """One sweep and how it stands."""
-
-    id: int
-    suite: str
-    job_id: Annotated[str | None, Field(description="Ray's submission id")]
-    submitted_by: str
-    filters: dict[str, Any]
-    state: SweepState
-    message: str | None
-    created_at: datetime
-    updated_at: datetime
-
-
-class SweepDetail(Sweep):
+@dataclass(frozen=True, kw_only=True)
+class SweepDetail(SweepRow):
     """One sweep with the end of its log."""
 
     log: Annotated[list[str], Field(description=f"last {LOG_LINES} lines")]
@@ -225,7 +211,7 @@ class Sweeps:
         self._settings = settings
         self._address = settings.ray_jobs_address
 
-    def start(self, asked: SweepRequest, by: str) -> Sweep:
+    def start(self, asked: SweepRequest, by: str) -> SweepRow:
         """Note the sweep and submit it; one that would train nothing is refused and not noted."""
         suite = asked.asked_suite()
         if isinstance(suite, str):
@@ -238,7 +224,7 @@ class Sweeps:
         log.info("sweep submitted", extra={"sweep": number, "suite": name, "job": job})
         return _shown(self._row(number), {})
 
-    def list(self, suite: str | None, limit: int) -> list[Sweep]:
+    def list(self, suite: str | None, limit: int) -> list[SweepRow]:
         """The latest sweeps; those that Ray still knows as it knows them."""
         with self._database.reading() as connection:
             rows = list_sweeps(connection, suite=suite, limit=limit)
@@ -255,9 +241,9 @@ class Sweeps:
                 lines = job_log(row.job_id, self._address).splitlines()[-LOG_LINES:]
             except SweepError as absent:
                 lines = [f"(no log: {absent})"]
-        return SweepDetail(**shown.model_dump(), log=lines)
+        return SweepDetail(**vars(shown), log=lines)
 
-    def stop(self, number: int) -> Sweep:
+    def stop(self, number: int) -> SweepRow:
         """Ask Ray to end the sweep, unless it is over; what it recorded stays."""
         row = self._row(number)
         if row.job_id is None:
@@ -326,11 +312,11 @@ def _refuse_nothing(suite: str, asked: SweepRequest) -> None:
         ) from None
 
 
-def _shown(row: SweepRow, live: dict[str, JobState]) -> Sweep:
+def _shown(row: SweepRow, live: dict[str, JobState]) -> SweepRow:
     state = row.state
     if row.job_id is not None and row.job_id in live and state in OPEN:
         state = STATES[live[row.job_id]]
-    return Sweep(**{**asdict(row), "state": state})
+    return replace(row, state=state)
 
 
 class SweepsQuery(StrictQuery):
@@ -343,7 +329,7 @@ class SweepsQuery(StrictQuery):
 class SweepList(BaseModel):
     """The latest sweeps, newest first."""
 
-    items: list[Sweep]
+    items: list[SweepRow]
 
 
 def _sweeps(request: Request) -> Sweeps:
@@ -358,7 +344,7 @@ def _sweeps(request: Request) -> Sweeps:
     responses=OFF,
     summary="Start a sweep",
 )
-async def post_sweep(request: Request, response: Response, asked: SweepRequest) -> Sweep:
+async def post_sweep(request: Request, response: Response, asked: SweepRequest) -> SweepRow:
     """Submit it as a Ray job; needs the API token. A located cell is a suite of its own, named
     after the question: the same question goes on where it was."""
     by = f"api from {request.client.host}" if request.client else "api"
@@ -388,6 +374,6 @@ async def get_one_sweep(
     responses=OFF,
     summary="Stop a sweep",
 )
-async def delete_sweep(request: Request, id: Number) -> Sweep:
+async def delete_sweep(request: Request, id: Number) -> SweepRow:
     """End its Ray job; what it has recorded stays, and the next sweep goes on from there."""
     return await anyio.to_thread.run_sync(_sweeps(request).stop, id)

@@ -17,7 +17,8 @@ from groktime.dashboard.figures.theme import (
     trace_type,
     vertical,
 )
-from groktime.service.answers.crossing import SpeedPoint, SpeedsAnswer
+from groktime.service.analysis.survival import SpeedPoint
+from groktime.service.answers.crossing import SpeedsAnswer
 from groktime.service.answers.wording import bits_text
 from groktime.service.words import human
 

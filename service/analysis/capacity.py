@@ -24,6 +24,7 @@ ZOOMS = 8  # each narrows it eightfold
 KINK = 1e-6  # the search finds slope and plateau to better than this share
 
 Source = Literal["fitted", "matched_suite", "paper"]
+Flag = Literal["not_saturated", "sagging"]
 IntervalKind = Literal["bootstrap", "t"]  # widths resampled, or least squares with few widths
 
 
@@ -49,26 +50,20 @@ class BitsPerParameter:
     note: str = ""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, kw_only=True)
 class Plateau:
     """Cap of one width: the plateau of its capacity curve M_T(n), bits.
 
-    `slope` is the share of a label's log2 V bits memorised before the plateau (≤ 1).
     `not_saturated`: no n lay past the fitted kink, so the plateau is a lower bound;
     `sagging`: M_T falls again past its maximum.
     """
 
     width: int
-    params: float
-    n: FloatArray
-    bits: FloatArray
-    capacity: float
-    low: float | None
-    high: float | None
-    level: float | None
-    slope: float | None
-    not_saturated: bool
-    sagging: bool
+    params: int
+    capacity: Annotated[float, Field(description="bits")]
+    low: float | None = None
+    high: float | None = None
+    flags: Annotated[tuple[Flag, ...], Field(description="not_saturated, sagging")]
 
 
 @dataclass(frozen=True)
@@ -105,7 +100,7 @@ class Capacity:
         """The line's slope as what answers carry."""
         if self.fit is None:
             return None
-        all_used = not any(plateau.not_saturated for plateau in self.plateaus)
+        all_used = not any("not_saturated" in plateau.flags for plateau in self.plateaus)
         return BitsPerParameter(
             self.fit.slope,
             low=self.fit.low,
@@ -152,7 +147,7 @@ def capacity(
         _plateau(runs, int(w), chosen, level)
         for w in sorted(np.unique(runs.width), key=lambda w: runs.params[runs.width == w][0])
     )
-    saturated = tuple(p for p in plateaus if not p.not_saturated)
+    saturated = tuple(p for p in plateaus if "not_saturated" not in p.flags)
     used = saturated if chosen == "robust" and len(saturated) >= 2 else plateaus
     params = np.array([p.params for p in used])
     caps = np.array([p.capacity for p in used])
@@ -191,31 +186,28 @@ def _plateau(runs: CapacityRuns, width: int, method: Method, level: float) -> Pl
     n, bits = runs.n[here][order], runs.bits[here][order]
     peak = float(bits.max())
     label_bits = float(np.log2(runs.vocabulary))
-    sagging = bool(bits[-1] < (1 - SAG) * peak)
-    params = float(runs.params[here][0])
+    sagging: tuple[Flag, ...] = ("sagging",) if bits[-1] < (1 - SAG) * peak else ()
+    params = int(runs.params[here][0])
     if method == "paper" or len(n) < 3:
-        growing = bool(np.argmax(bits) == len(bits) - 1)
-        return Plateau(width, params, n, bits, peak, None, None, None, None, growing, sagging)
-    slope, cap, half = _hinge(n * label_bits, bits, level)
-    not_saturated = bool(slope * n[-1] * label_bits <= cap * (1 + KINK))
-    if not_saturated:
-        cap, half = peak, None  # beyond the data the hinge is free; the maximum is a lower bound
+        growing = np.argmax(bits) == len(bits) - 1
+        flags = ("not_saturated", *sagging) if growing else sagging
+        return Plateau(width=width, params=params, capacity=peak, flags=flags)
+    slope, cap, half = hinge(n * label_bits, bits, level)
+    if slope * n[-1] * label_bits <= cap * (1 + KINK):
+        # Beyond the data the hinge is free; the maximum is a lower bound.
+        flags = ("not_saturated", *sagging)
+        return Plateau(width=width, params=params, capacity=peak, flags=flags)
     return Plateau(
         width=width,
         params=params,
-        n=n,
-        bits=bits,
         capacity=cap,
         low=None if half is None else cap - half,
         high=None if half is None else cap + half,
-        level=None if half is None else level,
-        slope=slope,
-        not_saturated=not_saturated,
-        sagging=sagging,
+        flags=sagging,
     )
 
 
-def _hinge(
+def hinge(
     complexity: FloatArray, bits: FloatArray, level: float
 ) -> tuple[float, float, float | None]:
     """Fit min(s·K, Cap) to M_T(K) with s ≤ 1; returns s, Cap and the half-width of its interval.

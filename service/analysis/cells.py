@@ -50,13 +50,20 @@ def _seed_half(mem: FirstPassages, grok: GrokRuns, seeds: list[int], units: Unit
     runs = grok.where(np.isin(grok.seed, seeds))
     speeds = mem.where(np.isin(mem.seed, seeds))
     found = crossing(speeds, runs.generalisation(), units=units, n_resamples=0)
-    return SeedHalf(found.params, onset(runs).params)
+    return SeedHalf(found.p_cross.estimate, onset(runs).p_onset.estimate)
 
 
 REQUIRED = ("p", "p_cross", "p_onset")
 FIRST_SEEDS = 4  # the smallest number of seeds any suite of the paper has
 
 AxisValue = float | int | str | bool
+
+
+def residual(p_onset: float | None, p_cross: float | None) -> float | None:
+    """log10(P_onset / P_cross): how far the prediction is off, in decades."""
+    if p_onset is None or p_cross is None:
+        return None
+    return float(np.log10(p_onset / p_cross))
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,9 +83,7 @@ class Cell:
     @property
     def residual(self) -> float | None:
         """log10(P_onset / P_cross), None when either is missing."""
-        if self.crossing.params is None or self.onset.params is None:
-            return None
-        return float(np.log10(self.onset.params / self.crossing.params))
+        return residual(self.onset.p_onset.estimate, self.crossing.p_cross.estimate)
 
 
 def make_cell(
@@ -131,25 +136,24 @@ def cells_frame(cells: Iterable[Cell]) -> pd.DataFrame:
     """The cells as the frame that the tests take."""
     rows = []
     for cell in cells:
-        _, grok_seeds = cell.crossing.seeds
         first4 = cell.onset if cell.onset_first4 is None else cell.onset_first4
         a, b = cell.seed_halves or (SeedHalf(None, None), SeedHalf(None, None))
         rows.append(
             {
                 "p": cell.prime,
-                "p_cross": _or_nan(cell.crossing.params),
-                "p_onset": _or_nan(cell.onset.params),
+                "p_cross": _or_nan(cell.crossing.p_cross.estimate),
+                "p_onset": _or_nan(cell.onset.p_onset.estimate),
                 "k_mem": cell.k_mem,
                 "last_batch": cell.last_batch,
                 **cell.setting,
                 "setting": setting_label(cell.setting),
                 "inherited": cell.inherited,
-                "grok_seeds": grok_seeds,
+                "grok_seeds": cell.crossing.seeds.grok,
                 "crossing_status": cell.crossing.status,
-                "onset_status": cell.onset.status,
-                "at_floor": cell.onset.at_floor,
-                "at_cap": cell.onset.at_cap,
-                "p_onset_first4": _or_nan(first4.params),
+                "onset_status": cell.onset.p_onset.status,
+                "at_floor": cell.onset.p_onset.at_floor,
+                "at_cap": cell.onset.p_onset.at_cap,
+                "p_onset_first4": _or_nan(first4.p_onset.estimate),
                 "p_cross_a": _or_nan(a.p_cross),
                 "p_onset_a": _or_nan(a.p_onset),
                 "p_cross_b": _or_nan(b.p_cross),

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
-from groktime.service.analysis.conventions import Method, Units, check_method
-from groktime.service.analysis.inputs import BoolArray, FirstPassages, FloatArray, IntArray
+from groktime.service.analysis.conventions import Units, check_method
+from groktime.service.analysis.inputs import (
+    BoolArray,
+    ByKind,
+    FirstPassages,
+    FloatArray,
+    IntArray,
+    finite,
+)
 from groktime.service.analysis.located import located_limits
 from groktime.service.analysis.roots import (
     Rates,
@@ -24,6 +33,8 @@ from groktime.service.analysis.roots import (
 from groktime.service.analysis.survival import (
     CountArray,
     SpeedCurve,
+    SpeedCurves,
+    curve_points,
     horizons,
     kaplan_meier_curve,
     mean_over_reached,
@@ -83,37 +94,52 @@ BEYOND = 1.25  # how much further out a width is looked for
 WIDE = 0.1  # decades: an interval wider than this is worth more seeds
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Root:
-    """One change of the faster curve; `low` = `high` unless it is only bracketed."""
+    """One sign change of log T_mem − log T_gen; `low` < `high` when it is only bracketed.
 
-    params: float  # the root, or the geometric mean of its bracket
-    low: float
-    high: float
-    epochs: float | None  # both speeds at the root, in the crossing's units; None in a bracket
-    direction: Direction
-
-    @property
-    def bracketed(self) -> bool:
-        return self.low < self.high
-
-
-@dataclass(frozen=True)
-class CrossingInterval:
-    """Interval of P_cross: a seed-block bootstrap, or `located` (analysis/located.py).
-
-    `low` = 0 or `high` = inf: the interval is open there, because too many resamples cross
-    outside the measured widths or do not cross at all. `few_seeds`: a width beside the crossing
-    or inside the interval has fewer than five of the seeds drawn.
+    `params` is the root, or the geometric mean of its bracket.
     """
 
+    params: float
     low: float
     high: float
-    level: float
-    n_resamples: int
-    n_seeds: int
-    few_seeds: bool
-    kind: IntervalKind = "bootstrap"
+    epochs: Annotated[float | None, Field(description="both speeds there, in the answer's units")]
+    direction: Direction
+    bracketed: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossingEstimate:
+    """P_cross with its interval: of a seed-block bootstrap, or `located` by the delta method.
+
+    `level` None: no interval (fewer than 3 common seeds, fewer than 2 of them at a width beside
+    the crossing, or the paper's method). An end that is None beside a level is open: too many
+    resamples cross beyond the measured widths.
+    """
+
+    estimate: Annotated[float | None, Field(description="parameters")]
+    low: float | None = None
+    high: float | None = None
+    level: float | None = None
+    few_seeds: Annotated[
+        bool, Field(description="fewer than 5 common seeds at a width that the interval rests on")
+    ]
+    resamples: int = 0
+    probability: Annotated[
+        float | None, Field(description="share of resamples in which the curves cross")
+    ] = None
+    interval: Annotated[
+        IntervalKind | None,
+        Field(description="located: chosen runs, few seeds, delta method with pooled noise"),
+    ] = None
+
+    @property
+    def decades(self) -> float:
+        """How far the interval spans, from one parameter where it is open below."""
+        if self.high is None:
+            return math.inf
+        return math.log10(self.high / max(self.low or 0.0, 1.0))
 
 
 @dataclass(frozen=True)
@@ -154,27 +180,20 @@ class Crossing:
     neither speed was reached there, and the crossing may be among them.
     """
 
-    method: Method
+    units: Units
     status: Status
-    params: float | None  # the estimate of P_cross
+    p_cross: CrossingEstimate
     epochs: float | None  # both speeds there
     roots: tuple[Root, ...]
-    interval: CrossingInterval | None
-    p_crosses: float | None  # share of resamples with a sign change; None without resampling
-    few_seeds: bool  # too few for a good interval, or for any
     at_edge: bool  # paper: the closest approach is an end of the common range
     unresolved_widths: tuple[int, ...]
     bracket: Bracket | None  # None without a crossing, and for the paper
     advice: Advice | None
-    t_mem: SpeedCurve
-    t_gen: SpeedCurve
-    units: Units
-    clock: str  # of the memorisation runs
-    thresholds: tuple[float, float]  # memorisation, generalisation
-    seeds: tuple[int, int]
-    censored: tuple[int, int]
-    diverged: tuple[int, int]
-    missing: tuple[int, int]
+    curves: SpeedCurves
+    seeds: ByKind
+    censored: ByKind
+    diverged: ByKind
+    missing: ByKind
 
 
 def crossing(
@@ -208,21 +227,17 @@ def _paper(mem: FirstPassages, gen: FirstPassages) -> Crossing:
     t_mem, t_gen = mean_over_reached(mem), mean_over_reached(gen)
     closest = closest_approach(t_mem.params, t_mem.centre, t_gen.params, t_gen.centre)
     return Crossing(
-        method="paper",
         status="insufficient_data" if closest is None else "closest_approach",
-        params=None if closest is None else closest.params,
+        p_cross=CrossingEstimate(
+            estimate=None if closest is None else closest.params, few_seeds=False
+        ),
         epochs=None if closest is None else closest.epochs,
         roots=(),
-        interval=None,
-        p_crosses=None,
-        few_seeds=False,
         at_edge=closest is not None and closest.at_edge,
         unresolved_widths=(),
         bracket=None,
         advice=None,
-        t_mem=t_mem,
-        t_gen=t_gen,
-        **_making(mem, gen),
+        **_rests_on(mem, gen, t_mem, t_gen),
     )
 
 
@@ -245,38 +260,34 @@ def _robust(
     status = _status(len(at), changes, main)
     beside = _beside(changes, main)
     blocks = _blocks(mem, gen)
-    located = None
+    limits = None
     if mem.located and status == "crossed" and blocks.fewest(*beside) < FEW_SEEDS:
         assert main is not None, "it crosses"
         limits = located_limits(mem, gen, t_mem, t_gen, main.params, level)
-        if limits is not None:
-            located = CrossingInterval(*limits, level, 0, len(blocks.seeds), True, "located")
-    interval, p_crosses = (
-        (located, None)
-        if located is not None
-        else _interval(mem, gen, blocks, beside, n_resamples, level, seed)
-    )
-    few_seeds = interval.few_seeds if interval else blocks.fewest(*beside) < FEW_SEEDS
+    if limits is None:
+        p_cross = _estimate(mem, gen, main, blocks, beside, n_resamples, level, seed)
+    else:
+        assert main is not None, "it crosses"
+        p_cross = CrossingEstimate(
+            estimate=main.params,
+            low=finite(limits[0]) or None,
+            high=finite(limits[1]),
+            level=level,
+            few_seeds=True,
+            interval="located",
+        )
     unresolved = _unresolved(t_mem, t_gen)
     bracket = None if main is None else _bracket(t_mem, main)
     return Crossing(
-        method="robust",
         status=status,
-        params=None if main is None else main.params,
+        p_cross=p_cross,
         epochs=None if main is None else main.epochs,
         roots=roots,
-        interval=interval,
-        p_crosses=p_crosses,
-        few_seeds=few_seeds,
         at_edge=False,
         unresolved_widths=unresolved,
         bracket=bracket,
-        advice=_advice(
-            status, bracket, interval, few_seeds, beside, t_mem, t_gen, unresolved, width_step
-        ),
-        t_mem=t_mem,
-        t_gen=t_gen,
-        **_making(mem, gen),
+        advice=_advice(status, bracket, p_cross, beside, t_mem, t_gen, unresolved, width_step),
+        **_rests_on(mem, gen, t_mem, t_gen),
     )
 
 
@@ -306,8 +317,7 @@ def _bracket(t_mem: SpeedCurve, main: Root) -> Bracket:
 def _advice(
     status: Status,
     bracket: Bracket | None,
-    interval: CrossingInterval | None,
-    few_seeds: bool,
+    p_cross: CrossingEstimate,
     beside: tuple[float, float],
     t_mem: SpeedCurve,
     t_gen: SpeedCurve,
@@ -318,7 +328,7 @@ def _advice(
     if status == "insufficient_data" or len(t_mem.width) == 0 or len(t_gen.width) == 0:
         return None
     if bracket is not None:
-        return _advice_inside(bracket, interval, few_seeds, t_gen, beside, step)
+        return _advice_inside(bracket, p_cross, t_gen, beside, step)
     if status == "unresolved":
         width = max(unresolved, default=int(t_mem.width[-1]))
         return Advice("longer", width, "neither speed was reached at any width")
@@ -348,8 +358,7 @@ def _advice(
 
 def _advice_inside(
     bracket: Bracket,
-    interval: CrossingInterval | None,
-    few_seeds: bool,
+    p_cross: CrossingEstimate,
     t_gen: SpeedCurve,
     beside: tuple[float, float],
     step: int,
@@ -364,12 +373,12 @@ def _advice_inside(
     if bracket.coarse and middle is not None:
         why = f"T_mem changes {bracket.change:.1f}-fold between the widths around the crossing"
         return Advice("speed", middle, why)
-    spread = np.inf if interval is None else np.log10(interval.high / max(interval.low, 1.0))
     near = int(np.argmin(np.abs(np.log(t_gen.params) - 0.5 * np.log(beside[0] * beside[1]))))
-    if few_seeds:
+    if p_cross.few_seeds:
         return Advice("seeds", int(t_gen.width[near]), "few seeds beside the crossing")
-    if spread > WIDE:
-        return Advice("seeds", int(t_gen.width[near]), f"the interval spans {spread:.2f} decades")
+    if p_cross.decades > WIDE:
+        why = f"the interval spans {p_cross.decades:.2f} decades"
+        return Advice("seeds", int(t_gen.width[near]), why)
     return None
 
 
@@ -384,15 +393,23 @@ def _between(low: int, high: int, step: int) -> int | None:
     return min(inside, key=lambda width: abs(width - middle), default=None)
 
 
-def _making(mem: FirstPassages, gen: FirstPassages) -> dict[str, Any]:
+def _rests_on(
+    mem: FirstPassages, gen: FirstPassages, t_mem: SpeedCurve, t_gen: SpeedCurve
+) -> dict[str, Any]:
     return {
         "units": mem.units,
-        "clock": mem.clock,
-        "thresholds": (mem.threshold, gen.threshold),
-        "seeds": (len(mem.seeds), len(gen.seeds)),
-        "censored": (mem.n_censored, gen.n_censored),
-        "diverged": (mem.n_diverged, gen.n_diverged),
-        "missing": (mem.n_missing, gen.n_missing),
+        "curves": SpeedCurves(t_mem=curve_points(t_mem, mem), t_gen=curve_points(t_gen, gen)),
+        **counts(mem, gen),
+    }
+
+
+def counts(mem: FirstPassages, gen: FirstPassages) -> dict[str, Any]:
+    """How many seeds and runs of either kind stand behind an answer about both."""
+    return {
+        "seeds": ByKind(speed=len(mem.seeds), grok=len(gen.seeds)),
+        "censored": ByKind(speed=mem.n_censored, grok=gen.n_censored),
+        "diverged": ByKind(speed=mem.n_diverged, grok=gen.n_diverged),
+        "missing": ByKind(speed=mem.n_missing, grok=gen.n_missing),
     }
 
 
@@ -429,6 +446,7 @@ def _roots(at: FloatArray, rate: FloatArray, changes: SignChanges) -> tuple[Root
                 high=float(np.exp(high)),
                 epochs=epochs,
                 direction="mem_becomes_faster" if changes.downward[k, 0] else "mem_becomes_slower",
+                bracketed=low < high,
             )
         )
     return tuple(roots)
@@ -496,36 +514,43 @@ def _blocks(mem: FirstPassages, gen: FirstPassages) -> _Blocks:
     return _Blocks(seeds, (params[0], params[1]), (counts[0], counts[1]))
 
 
-def _interval(
+def _estimate(
     mem: FirstPassages,
     gen: FirstPassages,
+    main: Root | None,
     blocks: _Blocks,
     beside: tuple[float, float],
     n_resamples: int,
     level: float,
     seed: int,
-) -> tuple[CrossingInterval | None, float | None]:
+) -> CrossingEstimate:
+    """The main root, with its interval where enough seeds are there to draw from."""
+    fewest = blocks.fewest(*beside)
+    alone = CrossingEstimate(
+        estimate=None if main is None else main.params, few_seeds=fewest < FEW_SEEDS
+    )
     if len(blocks.seeds) < MIN_SEEDS or n_resamples < 1:
-        return None, None
-    if blocks.fewest(*beside) < MIN_BESIDE:
-        return None, None  # a single seed has no spread: the limits would claim certainty
+        return alone
+    if fewest < MIN_BESIDE:
+        return alone  # a single seed has no spread: the limits would claim certainty
     weights = seed_block_weights(len(blocks.seeds), n_resamples, seed)
     low, high, crosses = resampled_crossings(mem, gen, blocks.seeds, weights)
     if len(low) == 0:
-        return None, None
+        return alone
     tail = 0.5 * (1 - level)
     lower = float(np.exp(quantile_outward(low, tail, upward=False)))
     upper = float(np.exp(quantile_outward(high, 1 - tail, upward=True)))
     fewest = blocks.fewest(min(lower, beside[0]), max(upper, beside[1]))
-    interval = CrossingInterval(
-        low=lower,
-        high=upper,
+    return replace(
+        alone,
+        low=finite(lower) or None,  # exp(−∞): open
+        high=finite(upper),
         level=level,
-        n_resamples=n_resamples,
-        n_seeds=len(blocks.seeds),
         few_seeds=fewest < FEW_SEEDS,
+        resamples=n_resamples,
+        interval="bootstrap",
+        probability=float(crosses.mean()),
     )
-    return interval, float(crosses.mean())
 
 
 def resampled_crossings(

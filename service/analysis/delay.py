@@ -31,6 +31,9 @@ class Delays:
     width: IntArray
     params: FloatArray
     seed: IntArray
+    run: IntArray  # ids
+    e_train: FloatArray
+    e_val: FloatArray  # NaN: not reached
     delay: FloatArray
     delayed: BoolArray
     censored: BoolArray
@@ -42,15 +45,15 @@ class Delays:
         return np.where(self.delayed, self.delay, 0.0)
 
 
-@dataclass(frozen=True, eq=False)
-class DelayCurve:
-    """Seed minimum of ΔE at each width, ascending in P, with how many seeds stand behind it."""
+@dataclass(frozen=True, kw_only=True)
+class OnsetPoint:
+    """Delays at one width: how many seeds have one, and how many of these are positive."""
 
-    width: IntArray
-    params: FloatArray
-    minimum: FloatArray
-    positive: IntArray  # seeds with ΔE > 0
-    seeds: IntArray  # seeds with a ΔE
+    width: int
+    params: int
+    minimum: Annotated[float, Field(description="least delay over seeds, epochs")]
+    positive: int
+    seeds: int
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,9 @@ def delays(runs: GrokRuns, *, method: str = "robust") -> Delays:
         width=runs.width[kept],
         params=runs.params[kept],
         seed=runs.seed[kept],
+        run=runs.run[kept],
+        e_train=runs.e_train[kept],
+        e_val=runs.e_val[kept],
         delay=delay,
         delayed=delay >= least[kept],
         censored=open_ended[kept] & (chosen == "robust"),
@@ -99,18 +105,21 @@ def delays(runs: GrokRuns, *, method: str = "robust") -> Delays:
     )
 
 
-def delay_curve(params: FloatArray, delay: FloatArray, width: IntArray | None = None) -> DelayCurve:
-    """Minimum of ΔE over the seeds of each P (a lower bound counts as its bound)."""
-    sizes, first, inverse = np.unique(params, return_index=True, return_inverse=True)
-    minimum = np.full(len(sizes), np.inf)
-    np.minimum.at(minimum, inverse, delay)
-    return DelayCurve(
-        width=np.zeros(len(sizes), dtype=np.int64) if width is None else width[first],
-        params=sizes,
-        minimum=minimum,
-        positive=np.bincount(inverse, weights=delay > 0, minlength=len(sizes)).astype(np.int64),
-        seeds=np.bincount(inverse, minlength=len(sizes)).astype(np.int64),
-    )
+def delay_curve(width: IntArray, params: FloatArray, delay: FloatArray) -> tuple[OnsetPoint, ...]:
+    """Minimum of ΔE over the seeds of each P, ascending (a lower bound counts as its bound)."""
+    points = []
+    for size in np.unique(params):
+        here = params == size
+        points.append(
+            OnsetPoint(
+                width=int(width[here][0]),
+                params=int(size),
+                minimum=float(delay[here].min()),
+                positive=int(np.sum(delay[here] > 0)),
+                seeds=int(here.sum()),
+            )
+        )
+    return tuple(points)
 
 
 def run_regimes(runs: GrokRuns) -> list[Regime]:

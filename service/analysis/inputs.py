@@ -2,11 +2,12 @@
 
 A first passage is an epoch counted from 1, or NaN when the run stopped without reaching the
 threshold; then `last_epoch` is where it was right-censored. Whoever assembles these arrays
-has already chosen the clock and the thresholds; they ride along and come back in the results.
+has already chosen the clock and the thresholds; they ride along.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,6 +21,11 @@ from groktime.service.errors import AnalysisError
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
+
+
+def finite(value: float | None) -> float | None:
+    """The number where there is one: infinities and NaN have no JSON."""
+    return None if value is None or not math.isfinite(value) else float(value)
 
 
 def _columns(owner: object, floats: tuple[str, ...], ints: tuple[str, ...]) -> None:
@@ -44,6 +50,14 @@ def _diverged(given: BoolArray, size: int) -> BoolArray:
     return np.asarray(given, dtype=np.bool_) if len(given) else np.zeros(size, dtype=np.bool_)
 
 
+def _no_ids() -> IntArray:
+    return np.empty(0, dtype=np.int64)
+
+
+def _ids(given: IntArray, size: int) -> IntArray:
+    return given if len(given) else np.arange(size)
+
+
 def _one_run_per_width_and_seed(width: IntArray, seed: IntArray) -> None:
     pairs = np.stack([width, seed], axis=1)
     unique, counts = np.unique(pairs, axis=0, return_counts=True)
@@ -62,6 +76,14 @@ def _check_passages(name: str, epoch: FloatArray, last_epoch: FloatArray) -> Non
     if np.any(late):
         at = int(np.argmax(late))
         raise AnalysisError(f"{name}: {epoch[at]:g} is after the last epoch {last_epoch[at]:g}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByKind:
+    """One count for the random-label runs and one for the runs on the structured task."""
+
+    speed: int
+    grok: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,9 +106,11 @@ class FirstPassages:
     steps_per_epoch: int = 1
     units: Units = "epochs"
     located: bool = False  # runs were chosen as they came: few seeds, where they matter
+    run: IntArray = field(default_factory=_no_ids)  # ids; none given = positions
 
     def __post_init__(self) -> None:
-        _columns(self, ("params", "epoch", "last_epoch"), ("width", "seed"))
+        object.__setattr__(self, "run", _ids(self.run, len(self.width)))
+        _columns(self, ("params", "epoch", "last_epoch"), ("width", "seed", "run"))
         object.__setattr__(self, "diverged", _diverged(self.diverged, len(self.width)))
         _one_run_per_width_and_seed(self.width, self.seed)
         _check_passages("epoch", self.epoch, self.last_epoch)
@@ -127,7 +151,7 @@ class FirstPassages:
         )
 
 
-_PASSAGE_COLUMNS = ("width", "params", "seed", "epoch", "last_epoch", "diverged")
+_PASSAGE_COLUMNS = ("width", "params", "seed", "epoch", "last_epoch", "diverged", "run")
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,12 +173,13 @@ class GrokRuns:
     gen_threshold: float = 0.99
     steps_per_epoch: int = 1
     min_delay: MinimumDelay = ANY_DELAY
-    crossing_seeds: frozenset[int] | None = (
-        None  # kept apart from the onset's; None: all serve both
-    )
+    crossing_seeds: frozenset[int] | None = None  # apart from the onset's; None: all serve both
+    run: IntArray = field(default_factory=_no_ids)  # ids; none given = positions
 
     def __post_init__(self) -> None:
-        _columns(self, ("params", "e_train", "e_val", "t_gen", "last_epoch"), ("width", "seed"))
+        object.__setattr__(self, "run", _ids(self.run, len(self.width)))
+        numbers = ("params", "e_train", "e_val", "t_gen", "last_epoch")
+        _columns(self, numbers, ("width", "seed", "run"))
         object.__setattr__(self, "diverged", _diverged(self.diverged, len(self.width)))
         _one_run_per_width_and_seed(self.width, self.seed)
         for name in ("e_train", "e_val", "t_gen"):
@@ -202,10 +227,13 @@ class GrokRuns:
             clock="eval",  # validation accuracy is always measured after the epoch
             threshold=self.gen_threshold,
             steps_per_epoch=self.steps_per_epoch,
+            run=self.run,
         )
 
 
-_GROK_COLUMNS = ("width", "params", "seed", "e_train", "e_val", "t_gen", "last_epoch", "diverged")
+_GROK_COLUMNS = (
+    *("width", "params", "seed", "e_train", "e_val", "t_gen", "last_epoch", "diverged", "run"),
+)
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial
+from typing import Annotated, Literal
 
 import numpy as np
+from pydantic import Field
 from scipy import optimize
 from scipy.special import expit, log_expit, ndtri
 
-from groktime.service.analysis.conventions import Method, check_method
-from groktime.service.analysis.delay import DelayCurve, delay_curve, delays
-from groktime.service.analysis.inputs import FloatArray, GrokRuns
+from groktime.service.analysis.conventions import check_method
+from groktime.service.analysis.delay import OnsetPoint, delay_curve, delays
+from groktime.service.analysis.inputs import FloatArray, GrokRuns, finite
 from groktime.service.analysis.ties import ROUNDING
 
 REACH = 20.0  # how far beyond the data, in their ranges, an interval end is looked for
@@ -145,30 +147,34 @@ OnsetStatus = Literal[
 ]
 
 
-@dataclass(frozen=True, eq=False)
-class Onset:
-    """P_onset of one cell.
+@dataclass(frozen=True, kw_only=True)
+class OnsetEstimate:
+    """P_onset; an end is None where the data do not bound it on that side."""
 
-    `bracket` is [largest P with no positive delay, smallest P with all positive], inverted in
-    status `reentrant`, with NaN where there is no such P. `at_floor`: already grokking at the
-    smallest measured P; `at_cap`: only at the largest, or not even there.
-    """
-
-    method: Method
+    estimate: Annotated[float | None, Field(description="parameters")] = None
+    low: float | None = None
+    high: float | None = None
+    level: Annotated[float | None, Field(description="null: low and high are a bracket")] = None
     rule: str
     status: OnsetStatus
-    params: float | None
-    low: float | None
-    high: float | None
-    level: float | None
-    bracket: tuple[float, float]
-    at_floor: bool
-    at_cap: bool
-    curve: DelayCurve
+    at_floor: Annotated[bool, Field(description="already grokking at the smallest P measured")] = (
+        False
+    )
+    at_cap: Annotated[bool, Field(description="only at the largest P measured, or not there")] = (
+        False
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Onset:
+    """P_onset of one cell with the delay curve it was read from."""
+
+    p_onset: OnsetEstimate
+    points: tuple[OnsetPoint, ...]
     seeds: int
-    n_untrained: int
-    n_undetermined: int
-    n_censored: int
+    censored: Annotated[int, Field(description="delays that are lower bounds")]
+    untrained: Annotated[int, Field(description="runs that never fitted the training set")]
+    undetermined: Annotated[int, Field(description="runs stopped in the epoch they fitted it")]
     missing: int
 
 
@@ -196,99 +202,85 @@ def onset(runs: GrokRuns, *, method: str = "robust", level: float = 0.95) -> Ons
     chosen = check_method(method)
     runs = runs.for_onset()
     per_run = delays(runs, method=chosen)
-    curve = delay_curve(per_run.params, per_run.counted(), per_run.width)
-    found = _by_paper(curve) if chosen == "paper" else _by_logit(curve, level)
+    points = delay_curve(per_run.width, per_run.params, per_run.counted())
     return Onset(
-        method=chosen,
-        curve=curve,
+        p_onset=_by_paper(points) if chosen == "paper" else _by_logit(points, level),
+        points=points,
         seeds=len(np.unique(per_run.seed)),
-        n_untrained=per_run.n_untrained,
-        n_undetermined=per_run.n_undetermined,
-        n_censored=int(per_run.censored.sum()),
+        censored=int(per_run.censored.sum()),
+        untrained=per_run.n_untrained,
+        undetermined=per_run.n_undetermined,
         missing=runs.n_missing,
-        **found,
     )
 
 
-def _bracket(curve: DelayCurve) -> tuple[float, float]:
-    none = curve.params[curve.positive == 0]
-    every = curve.params[curve.positive == curve.seeds]
-    return (
-        float(none.max()) if len(none) else float("nan"),
-        float(every.min()) if len(every) else float("nan"),
+def _by_paper(points: tuple[OnsetPoint, ...]) -> OnsetEstimate:
+    estimate, at_floor, at_cap = paper_onset(
+        np.array([p.params for p in points], dtype=np.float64),
+        np.array([p.minimum for p in points]),
     )
-
-
-def _by_paper(curve: DelayCurve) -> dict[str, Any]:
-    params, at_floor, at_cap = paper_onset(curve.params, curve.minimum)
     status: OnsetStatus = "exact"
-    if len(curve.params) == 0:
+    if not points:
         status = "insufficient_data"
-    elif params is None:
+    elif estimate is None:
         status = "above_range"
     elif at_floor:
         status = "at_floor"
-    return {
-        "rule": "smallest P above the largest P with seed-minimum delay 0",
-        "status": status,
-        "params": params,
-        "low": None,
-        "high": None,
-        "level": None,
-        "bracket": _bracket(curve),
-        "at_floor": at_floor,
-        "at_cap": at_cap,
-    }
+    return OnsetEstimate(
+        estimate=estimate,
+        rule="smallest P above the largest P with seed-minimum delay 0",
+        status=status,
+        at_floor=at_floor,
+        at_cap=at_cap,
+    )
 
 
-def _by_logit(curve: DelayCurve, level: float) -> dict[str, Any]:
-    answer: dict[str, Any] = {
-        "rule": "P at which half of the seeds are delayed",
-        "params": None,
-        "low": None,
-        "high": None,
-        "level": None,
-        "bracket": _bracket(curve),
-        "at_floor": False,
-        "at_cap": False,
-    }
-    if len(curve.params) < 2:
-        return answer | {"status": "insufficient_data"}
-    if np.all(curve.positive == curve.seeds):
-        return answer | {"status": "at_floor", "high": float(curve.params[0]), "at_floor": True}
-    if np.all(curve.positive == 0):
-        return answer | {"status": "above_range", "low": float(curve.params[-1]), "at_cap": True}
-    last_zero = float(curve.params[curve.positive < curve.seeds].max())
-    first_positive = float(curve.params[curve.positive > 0].min())
+def _by_logit(points: tuple[OnsetPoint, ...], level: float) -> OnsetEstimate:
+    found = partial(OnsetEstimate, rule="P at which half of the seeds are delayed")
+    if len(points) < 2:
+        return found(status="insufficient_data")
+    smallest, largest = float(points[0].params), float(points[-1].params)
+    if all(p.positive == p.seeds for p in points):
+        return found(status="at_floor", high=smallest, at_floor=True)
+    if all(p.positive == 0 for p in points):
+        return found(status="above_range", low=largest, at_cap=True)
+    last_zero = float(max(p.params for p in points if p.positive < p.seeds))
+    first_positive = float(min(p.params for p in points if p.positive))
     if last_zero < first_positive:
-        return answer | {
-            "status": "separated",
-            "params": float(np.sqrt(last_zero * first_positive)),
-            "low": last_zero,
-            "high": first_positive,
-            "at_cap": bool(first_positive == curve.params[-1]),
-        }
-    return answer | _from_fit(curve, level)
-
-
-def _from_fit(curve: DelayCurve, level: float) -> dict[str, Any]:
-    x = np.log(curve.params)
-    data = Grouped(x, curve.positive.astype(np.float64), curve.seeds.astype(np.float64))
+        return found(
+            estimate=float(np.sqrt(last_zero * first_positive)),
+            low=last_zero,
+            high=first_positive,
+            status="separated",
+            at_cap=first_positive == largest,
+        )
+    data = Grouped(
+        np.log([float(p.params) for p in points]),
+        np.array([float(p.positive) for p in points]),
+        np.array([float(p.seeds) for p in points]),
+    )
     fit = firth_logit(data.x, data.positive, data.total)
-    none_below, all_above = _bracket(curve)
-    reentrant = none_below > all_above
-    below, above = fit.midpoint < x[0] - ROUNDING, fit.midpoint > x[-1] + ROUNDING
-    if fit.slope * np.ptp(x) < FLAT or (reentrant and (below or above)):
-        return {"status": "reentrant"}
+    reentrant = _reentrant(points)
+    below = fit.midpoint < data.x[0] - ROUNDING
+    above = fit.midpoint > data.x[-1] + ROUNDING
+    if fit.slope * np.ptp(data.x) < FLAT or (reentrant and (below or above)):
+        return found(status="reentrant")
     if below:
-        return {"status": "at_floor", "high": float(curve.params[0]), "at_floor": True}
+        return found(status="at_floor", high=smallest, at_floor=True)
     if above:
-        return {"status": "above_range", "low": float(curve.params[-1]), "at_cap": True}
+        return found(status="above_range", low=largest, at_cap=True)
     low, high = midpoint_interval(fit, data, level)
-    return {
-        "status": "reentrant" if reentrant else "fitted",
-        "params": float(np.exp(fit.midpoint)),
-        "low": float(np.exp(low)),
-        "high": float(np.exp(high)),
-        "level": level,
-    }
+    return found(
+        estimate=float(np.exp(fit.midpoint)),
+        low=finite(np.exp(low)) or None,  # exp(−∞): open
+        high=finite(np.exp(high)),
+        level=level,
+        status="reentrant" if reentrant else "fitted",
+    )
+
+
+def _reentrant(points: tuple[OnsetPoint, ...]) -> bool:
+    """Some P has no delayed seed although at a smaller one all are."""
+    none = [p.params for p in points if p.positive == 0]
+    every = [p.params for p in points if p.positive == p.seeds]
+    return bool(none and every) and max(none) > min(every)

@@ -207,12 +207,12 @@ def _crossings(cases: list[Mapping[str, Any]]) -> Iterator[Check]:
 def _onsets(cases: list[Mapping[str, Any]]) -> Iterator[Check]:
     for i, case in enumerate(cases):
         params, delay = np.array(case["delays"]).T
-        curve = delay_curve(params, delay)
+        curve = delay_curve(np.zeros(len(params), dtype=np.int64), params, delay)
         expected = dict(case["expected_min_delay"])
-        got = dict(zip(curve.params.tolist(), curve.minimum.tolist(), strict=True))
+        got = {float(point.params): point.minimum for point in curve}
         for p in sorted(expected | got):
             yield _number(f"onsets[{i}].min_delay[{p:g}]", expected.get(p), got.get(p))
-        onset = paper_onset(curve.params, curve.minimum)[0]
+        onset = paper_onset(np.array(list(got)), np.array(list(got.values())))[0]
         yield _number(f"onsets[{i}].onset", case["expected_onset"], onset)
 
 
@@ -303,12 +303,15 @@ def _quantile_errors(cells: pd.DataFrame, n_bootstrap: int) -> tuple[float, floa
     return float(np.sqrt(2) * errors[0]), float(np.sqrt(2) * errors[1])
 
 
+MODEL_FIELDS = {"rss": "rss", "df": "df", "r2": "r_squared", "r2_adj": "r_squared_adjusted"}
+
+
 def _nested(name: str, expected: Mapping[str, Any], got: HypothesisTests) -> Iterator[Check]:
     assert got.nested is not None
     for label, want in expected["models"].items():
         model = got.nested.models[label]
-        for field in ("rss", "df", "r2", "r2_adj"):
-            yield _number(f"{name}.nested.{label}.{field}", want[field], getattr(model, field))
+        for field, ours in MODEL_FIELDS.items():
+            yield _number(f"{name}.nested.{label}.{field}", want[field], getattr(model, ours))
         yield _number(
             f"{name}.nested.{label}.n_predictors", want["n_predictors"], len(model.predictors)
         )

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
 import statsmodels.api as sm
+from pydantic import Field
 from scipy import stats
 
 from groktime.service.analysis.cells import log_pair
 from groktime.service.analysis.conventions import Method, check_method
-from groktime.service.analysis.inputs import FloatArray
+from groktime.service.analysis.inputs import FloatArray, finite
 from groktime.service.analysis.regression import (
     LAST_BATCHES_DIFFER,
     Design,
@@ -37,26 +39,23 @@ COLLINEAR_VIF = 10.0
 class Model:
     """One OLS model of log10 P_onset.
 
-    `loo_rmse` is the leave-one-out prediction error (dex); `aicc` and `loo_rmse` are None
-    without the degrees of freedom they need, as is `r2_adj`. `vif` maps predictors to their
-    variance inflation; `dropped` names columns that add nothing to the rank.
+    `aicc`, `loo_rmse` and `r_squared_adjusted` are None without the degrees of freedom they
+    need; `largest_vif` is the variance inflation of the predictor that the others tell most of,
+    None where they tell it exactly. Answers leave out `df` and `rss`.
     """
 
     name: str
     predictors: tuple[str, ...]
-    dropped: tuple[str, ...]
+    dropped: Annotated[tuple[str, ...], Field(description="columns that add no rank")]
     n: int
-    df: int
-    rss: float
-    r2: float
-    r2_adj: float | None
+    r_squared: float
+    r_squared_adjusted: float | None
     aicc: float | None
-    loo_rmse: float | None
-    vif: dict[str, float]
-
-    @property
-    def collinear(self) -> bool:
-        return any(v > COLLINEAR_VIF for v in self.vif.values())
+    loo_rmse: Annotated[float | None, Field(description="leave-one-out error, decades")]
+    largest_vif: float | None
+    collinear: bool
+    df: Annotated[int, Field(exclude=True)]
+    rss: Annotated[float, Field(exclude=True)]
 
 
 @dataclass(frozen=True)
@@ -165,18 +164,20 @@ def _fit(name: str, design: Design, y: FloatArray, method: Method) -> Model:
         rss = 0.0  # nothing but rounding is left
     df = n - 1 - k
     r2 = 1 - rss / float(fit.centered_tss) if k and not constant(y) else 0.0
+    vif = list(variance_inflation(design).values()) if k > 1 else [1.0] * k
     return Model(
         name=name,
         predictors=design.names,
         dropped=dropped,
         n=n,
-        df=df,
-        rss=rss,
-        r2=r2,
-        r2_adj=1 - (1 - r2) * (n - 1) / df if df > 0 else None,
+        r_squared=r2,
+        r_squared_adjusted=1 - (1 - r2) * (n - 1) / df if df > 0 else None,
         aicc=_aicc(n, k, rss),
         loo_rmse=_leave_one_out(fit),
-        vif=variance_inflation(design) if k > 1 else dict.fromkeys(design.names, 1.0),
+        largest_vif=finite(max(vif, default=None)),
+        collinear=any(v > COLLINEAR_VIF for v in vif),
+        df=df,
+        rss=rss,
     )
 
 
@@ -228,7 +229,7 @@ def _notes(models: dict[str, Model], span: float, method: Method) -> tuple[str, 
         return ()
     notes = []
     if models["MP+"].collinear:
-        worst = max(models["MP+"].vif.values())
+        worst = models["MP+"].largest_vif or math.inf
         notes.append(
             f"the crossing and log p are nearly collinear (VIF {worst:.0f}): log10 p spans only "
             f"{span:.3f} dex, so their separate contributions are hardly identified"

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 from scipy.special import ndtri
 
 from groktime.service.analysis.conventions import Units
-from groktime.service.analysis.inputs import BoolArray, FirstPassages, FloatArray, IntArray
+from groktime.service.analysis.inputs import BoolArray, FirstPassages, FloatArray, IntArray, finite
 
 CountArray = npt.NDArray[Any]  # uint8 for fewer than 256 seeds, else int64
 IndexArray = npt.NDArray[Any]
@@ -305,41 +306,95 @@ def _by_width(runs: FirstPassages) -> tuple[IntArray, FloatArray, list[IntArray]
     return runs.width[first], runs.params[first], members
 
 
-@dataclass(frozen=True)
-class WidthSpeed:
-    """One width's first passages: values per seed and three summaries of them.
-
-    `mean` is over the seeds that reached the threshold (the paper's centre, None when none
-    did); `median` the Kaplan–Meier median with its interval, +inf = above the cap;
-    `restricted_mean` up to the horizon, for information only.
-    """
+@dataclass(frozen=True, kw_only=True)
+class CurvePoint:
+    """A speed at one width; `value` is None where the median (or every seed) is unreached."""
 
     width: int
-    params: float
-    seeds: tuple[int, ...]
-    values: tuple[float | None, ...]  # per seed, None = not reached
-    last_epochs: tuple[float, ...]
-    mean: float | None
-    median: float
-    low: float
-    high: float
-    restricted_mean: float
-    n_reached: int
-    n_censored: int
-    n_diverged: int
-    n_missing: int
+    params: int
+    value: Annotated[float | None, Field(description="centre over seeds; null: not reached")]
+    seeds: int
+    reached: int
+    censored: int
+    diverged: int
+    missing: int
 
 
-@dataclass(frozen=True)
-class Speeds:
-    """A cell's speed curve with its making."""
+@dataclass(frozen=True, kw_only=True)
+class SpeedCurves:
+    """Both curves whose crossing was sought."""
 
-    rows: tuple[WidthSpeed, ...]
-    horizon: float  # of the restricted means
-    level: float
-    units: Units
-    clock: str
-    threshold: float
+    t_mem: tuple[CurvePoint, ...]
+    t_gen: tuple[CurvePoint, ...]
+
+
+def curve_points(curve: SpeedCurve, runs: FirstPassages) -> tuple[CurvePoint, ...]:
+    """The centre of every width that has finished runs, ascending in P."""
+    centre = {int(w): float(c) for w, c in zip(curve.width, curve.centre, strict=True)}
+    return tuple(
+        CurvePoint(
+            width=width,
+            params=params,
+            value=finite(centre.get(width)),
+            **_counts(runs, here, width),
+        )
+        for width, params, here in _widths(runs)
+    )
+
+
+def _widths(runs: FirstPassages) -> Iterator[tuple[int, int, IntArray]]:
+    """Width, P and the positions of its runs by seed, ascending in P."""
+    widths, params, members = _by_width(runs)
+    for width, p, here in zip(widths, params, members, strict=True):
+        yield int(width), int(p), here[np.argsort(runs.seed[here])]
+
+
+def _counts(runs: FirstPassages, here: IntArray, width: int) -> dict[str, int]:
+    """What became of the runs of one width."""
+    open_ended, diverged = np.isnan(runs.epoch[here]), runs.diverged[here]
+    return {
+        "seeds": len(here),
+        "reached": int(np.sum(~open_ended)),
+        "censored": int(np.sum(open_ended & ~diverged)),
+        "diverged": int(np.sum(open_ended & diverged)),
+        "missing": int(runs.missing.get(width, 0)),
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeedSpeed:
+    """One run's first passage; `value` None: it stopped at `last` without reaching."""
+
+    run: int
+    seed: int
+    value: float | None
+    last: float
+    diverged: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeedPoint:
+    """One width: the seeds' first passages and their centres, in the units asked for."""
+
+    width: int
+    params: int
+    fraction: Annotated[float, Field(description="f = K_mem / (C_model P)")]
+    median: Annotated[float | None, Field(description="Kaplan–Meier; null: not reached")]
+    low: Annotated[float | None, Field(description="Brookmeyer–Crowley; null: not reached")]
+    high: float | None
+    mean_reached: Annotated[
+        float | None, Field(description="the paper's centre: seeds that reached it only")
+    ]
+    restricted_mean: Annotated[
+        float | None, Field(description="for information; depends on `horizon`")
+    ]
+    horizon: float
+    seeds: int
+    reached: int
+    censored: int
+    diverged: int
+    missing: int
+    values: tuple[SeedSpeed, ...]
 
 
 def common_horizon(runs: FirstPassages) -> float:
@@ -353,40 +408,44 @@ def common_horizon(runs: FirstPassages) -> float:
 def speeds(
     runs: FirstPassages,
     *,
+    p_mem: float,
     units: Units = "epochs",
     level: float = 0.95,
     horizon: float | None = None,
-) -> Speeds:
+) -> tuple[SpeedPoint, ...]:
     """Summaries of first passages at every width, ascending in P."""
     if units == "steps":
         runs = runs.in_steps()
     limit = common_horizon(runs) if horizon is None else horizon
     time, event = censoring_times(runs), ~np.isnan(runs.epoch)
-    rows = []
-    for params in np.unique(runs.params):
-        here = np.flatnonzero(runs.params == params)
-        here = here[np.argsort(runs.seed[here])]
+    points = []
+    for width, params, here in _widths(runs):
         reached = runs.epoch[here][event[here]]
         curve = KaplanMeier.of(time[here], event[here])
         middle = curve.median_interval(level)
-        width = int(runs.width[here[0]])
-        open_ended = ~event[here]
-        rows.append(
-            WidthSpeed(
+        points.append(
+            SpeedPoint(
                 width=width,
-                params=float(params),
-                seeds=tuple(int(s) for s in runs.seed[here]),
-                values=tuple(None if np.isnan(e) else float(e) for e in runs.epoch[here]),
-                last_epochs=tuple(float(e) for e in runs.last_epoch[here]),
-                mean=float(reached.mean()) if len(reached) else None,
-                median=middle.estimate,
-                low=middle.low,
-                high=middle.high,
-                restricted_mean=curve.restricted_mean(limit),
-                n_reached=len(reached),
-                n_censored=int(np.sum(open_ended & ~runs.diverged[here])),
-                n_diverged=int(np.sum(open_ended & runs.diverged[here])),
-                n_missing=int(runs.missing.get(width, 0)),
+                params=params,
+                fraction=p_mem / params,
+                median=finite(middle.estimate),
+                low=finite(middle.low),
+                high=finite(middle.high),
+                mean_reached=float(reached.mean()) if len(reached) else None,
+                restricted_mean=finite(curve.restricted_mean(limit)),
+                horizon=limit,
+                **_counts(runs, here, width),
+                values=tuple(_seed_speed(runs, i) for i in here),
             )
         )
-    return Speeds(tuple(rows), limit, level, runs.units, runs.clock, runs.threshold)
+    return tuple(points)
+
+
+def _seed_speed(runs: FirstPassages, i: int) -> SeedSpeed:
+    return SeedSpeed(
+        run=int(runs.run[i]),
+        seed=int(runs.seed[i]),
+        value=finite(runs.epoch[i]),
+        last=float(runs.last_epoch[i]),
+        diverged=bool(runs.diverged[i]),
+    )

@@ -11,6 +11,7 @@ import pandas as pd
 from pydantic import Field
 from sqlalchemy import Connection, text
 
+from groktime.db.queries.suites import SuiteRecord
 from groktime.service.analysis import ANALYSIS_VERSION
 from groktime.service.analysis.capacity import (
     BitsPerParameter,
@@ -21,7 +22,7 @@ from groktime.service.analysis.capacity import (
 )
 from groktime.service.analysis.capacity import capacity as fit_capacity
 from groktime.service.analysis.inputs import CapacityRuns
-from groktime.service.answers.cell import closed, finite, plain, sortable
+from groktime.service.answers.cell import closed, plain, sortable
 from groktime.service.answers.choice import CENTRAL, choose
 from groktime.service.answers.context import CellContext
 from groktime.service.answers.question import (
@@ -36,7 +37,6 @@ from groktime.service.answers.question import (
     SettingValue,
 )
 from groktime.service.answers.records import (
-    SuiteRecord,
     prime_runs,
     put,
     read_capacity,
@@ -202,15 +202,9 @@ class CapacityPoint:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WidthCapacity:
+class WidthCapacity(Plateau):
     """M_T(n) of one width and its plateau."""
 
-    width: int
-    params: int
-    capacity: Annotated[float | None, Field(description="bits")]
-    low: float | None
-    high: float | None
-    flags: Annotated[tuple[str, ...], Field(description="not_saturated, sagging")]
     fitted: Annotated[bool, Field(description="the line of C_model uses this width")]
     points: tuple[CapacityPoint, ...]
 
@@ -336,14 +330,8 @@ def _baseline(settings: pd.DataFrame) -> pd.DataFrame:
 
 def _width(plateau: Plateau, runs: pd.DataFrame, fitted: bool) -> WidthCapacity:
     done = runs[runs["width"] == plateau.width].sort_values("n_train")
-    flags = [name for name in ("not_saturated", "sagging") if getattr(plateau, name)]
     return WidthCapacity(
-        width=plateau.width,
-        params=int(plateau.params),
-        capacity=finite(plateau.capacity),
-        low=finite(plateau.low),
-        high=finite(plateau.high),
-        flags=tuple(flags),
+        **vars(plateau),
         fitted=fitted,
         points=tuple(
             CapacityPoint(

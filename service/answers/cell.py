@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -180,11 +179,6 @@ def sortable(value: object) -> tuple[int, float, str]:
     return 1, 0.0, str(value)
 
 
-def finite(value: float | None) -> float | None:
-    """The number where there is one: infinities and NaN have no JSON."""
-    return None if value is None or not math.isfinite(value) else float(value)
-
-
 def diverged(runs: pd.DataFrame) -> pd.Series[bool]:
     """Failed by a non-finite loss: counts as never reached, and is shown apart."""
     return (runs["state"] == "failed") & (runs["reason"] == "diverged")
@@ -214,6 +208,7 @@ def first_passages(cell: Cell, convention: Convention) -> FirstPassages:
         threshold=convention.thresholds.t_mem,
         steps_per_epoch=cell.steps_per_epoch,
         located=bool(runs["located"].any()),
+        run=runs["run_id"].to_numpy(),
     )
 
 
@@ -244,6 +239,7 @@ def grok_runs(cell: Cell, convention: Convention) -> GrokRuns:
         crossing_seeds=frozenset(int(seed) for seed in cell.speed["seed"].unique())
         if runs["seeds_apart"].any()
         else None,
+        run=runs["run_id"].to_numpy(),
     )
 
 

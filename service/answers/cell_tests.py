@@ -27,21 +27,13 @@ from groktime.service.analysis.hypotheses import (
     SeedsApart,
     hypothesis_tests,
 )
+from groktime.service.analysis.inputs import ByKind, finite
 from groktime.service.analysis.onset import Onset
 from groktime.service.analysis.rank import PERFECT, Kendall, Spearman
 from groktime.service.analysis.robustness import AxisTrend, WithinSetting
-from groktime.service.analysis.sufficiency import NestedTest, Slope, Sufficiency
-from groktime.service.answers.cell import (
-    Cell,
-    cells,
-    finite,
-    first_passages,
-    grok_runs,
-    plain,
-    swept_axes,
-)
+from groktime.service.analysis.sufficiency import Model, NestedTest, Slope
+from groktime.service.answers.cell import Cell, cells, first_passages, grok_runs, plain, swept_axes
 from groktime.service.answers.choice import choose
-from groktime.service.answers.context import ByKind
 from groktime.service.answers.question import (
     CHOSEN,
     Choice,
@@ -106,22 +98,6 @@ class Statistic:
     n: int
     testable: bool
     note: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class NestedModel:
-    """One regression of log10 P_onset."""
-
-    name: str
-    predictors: tuple[str, ...]
-    dropped: Annotated[tuple[str, ...], Field(description="columns that add no rank")]
-    n: int
-    r_squared: float | None
-    r_squared_adjusted: float | None
-    aicc: float | None
-    loo_rmse: Annotated[float | None, Field(description="leave-one-out error, decades")]
-    largest_vif: float | None
-    collinear: bool
 
 
 Test = (
@@ -194,7 +170,7 @@ class TestsAnswer(_Head):
     __test__ = False  # a class of answers, not of pytest
 
     pooled: tuple[Statistic, ...]
-    models: tuple[NestedModel, ...]
+    models: tuple[Model, ...]
     within: tuple[WithinSetting, ...]
     apart: Annotated[
         tuple[SeedsApart, ...],
@@ -242,7 +218,7 @@ def flat_answer(found: CellTests) -> TestsAnswer:
     return TestsAnswer(
         **head,
         pooled=tuple(pooled.row for pooled in pooled_tests(found.tests)),
-        models=_models(found.tests.nested),
+        models=tuple(found.tests.nested.models.values()) if found.tests.nested else (),
         within=found.tests.within,
         apart=tuple(replace(way, f=finite(way.f)) for way in found.tests.apart),
         notes=found.notes,
@@ -267,40 +243,40 @@ def _analysed(cell: Cell, convention: Convention) -> AnalysedCell:
 
 
 def _row(trained: Cell, cell: AnalysedCell) -> CellRow:
-    interval = cell.crossing.interval
+    found, p_cross, p_onset = cell.crossing, cell.crossing.p_cross, cell.onset.p_onset
     return CellRow(
         prime=cell.prime,
         setting=cell.setting,
-        p_cross=finite(cell.crossing.params),
-        p_cross_low=(finite(interval.low) or None) if interval else None,
-        p_cross_high=finite(interval.high) if interval else None,
-        crossing_status=cell.crossing.status,
-        at_edge=cell.crossing.at_edge,
-        few_seeds=cell.crossing.few_seeds,
-        p_onset=finite(cell.onset.params),
-        p_onset_low=finite(cell.onset.low) or None,
-        p_onset_high=finite(cell.onset.high),
-        onset_status=cell.onset.status,
-        at_floor=bool(cell.onset.at_floor),
-        at_cap=bool(cell.onset.at_cap),
+        p_cross=p_cross.estimate,
+        p_cross_low=p_cross.low,
+        p_cross_high=p_cross.high,
+        crossing_status=found.status,
+        at_edge=found.at_edge,
+        few_seeds=p_cross.few_seeds,
+        p_onset=p_onset.estimate,
+        p_onset_low=p_onset.low,
+        p_onset_high=p_onset.high,
+        onset_status=p_onset.status,
+        at_floor=p_onset.at_floor,
+        at_cap=p_onset.at_cap,
         onset_step=_step(cell.onset),
-        residual=finite(cell.residual),
+        residual=cell.residual,
         k_mem=cell.k_mem,
         batch_size=trained.batch_size,
         last_batch=trained.last_batch,
-        seeds=ByKind(speed=cell.crossing.seeds[0], grok=cell.crossing.seeds[1]),
-        censored=ByKind(speed=cell.crossing.censored[0], grok=cell.crossing.censored[1]),
-        missing=ByKind(speed=cell.crossing.missing[0], grok=cell.crossing.missing[1]),
+        seeds=found.seeds,
+        censored=found.censored,
+        missing=found.missing,
         inherited=cell.inherited,
     )
 
 
 def _step(onset: Onset) -> float | None:
-    """How coarse an onset is that is always one of the measured P."""
-    if onset.method != "paper" or onset.params is None:
+    """How coarse an onset is that is always one of the measured P; None where it is not."""
+    if onset.p_onset.status != "exact" or onset.p_onset.estimate is None:
         return None
-    below = onset.curve.params[onset.curve.params < onset.params]
-    return float(np.log10(onset.params / below.max())) if len(below) else None
+    below = [point.params for point in onset.points if point.params < onset.p_onset.estimate]
+    return float(np.log10(onset.p_onset.estimate / max(below))) if below else None
 
 
 def pooled_tests(tests: HypothesisTests) -> Iterator[Pooled]:
@@ -463,24 +439,4 @@ def _trend(trend: AxisTrend) -> Pooled:
         df="" if trend.df_den is None else f"{trend.df_num or 1}, {trend.df_den}",
         testable=trend.testable,
         note="; ".join(words),
-    )
-
-
-def _models(nested: Sufficiency | None) -> tuple[NestedModel, ...]:
-    if nested is None:
-        return ()
-    return tuple(
-        NestedModel(
-            name=model.name,
-            predictors=model.predictors,
-            dropped=model.dropped,
-            n=model.n,
-            r_squared=finite(model.r2),
-            r_squared_adjusted=finite(model.r2_adj),
-            aicc=finite(model.aicc),
-            loo_rmse=finite(model.loo_rmse),
-            largest_vif=finite(max(model.vif.values(), default=None)),
-            collinear=model.collinear,
-        )
-        for model in nested.models.values()
     )

@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 from sqlalchemy import Connection, Row, text
 
+from groktime.db.queries.suites import SuiteRecord
 from groktime.service.analysis.crossing import crossing
 from groktime.service.analysis.onset import onset
 from groktime.service.answers.cell import Cell, cells, closed, first_passages, grok_runs, sortable
@@ -35,7 +36,7 @@ from groktime.service.answers.question import (
     Unknown,
     convention,
 )
-from groktime.service.answers.records import Kept, SuiteRecord, asked_runs, primes_of, read_suite
+from groktime.service.answers.records import Kept, asked_runs, primes_of, read_suite
 from groktime.service.errors import AnalysisError
 from groktime.service.spec import SETTING_COLUMNS, ModelSpec, ModularData, OptimiserSpec
 from groktime.service.words import count
@@ -401,11 +402,11 @@ def _standing(found: Sequence[Cell], used: Convention) -> Standing:
     if not len(mem) or not len(grok.width):
         return standing
     crossed = crossing(mem, grok.generalisation(), method=used.method, n_resamples=0)
-    started = onset(grok, method=used.method)
+    started = onset(grok, method=used.method).p_onset
     return replace(
         standing,
         answers=crossed.status != "insufficient_data",
-        crossing=crossed.params is not None,
-        onset=started.params is not None,
+        crossing=crossed.p_cross.estimate is not None,
+        onset=started.estimate is not None,
         inside=not (started.at_floor or started.at_cap),
     )

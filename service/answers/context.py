@@ -9,10 +9,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from sqlalchemy import Connection
 
+from groktime.db.queries.suites import SuiteRecord
 from groktime.service.analysis import ANALYSIS_VERSION
 from groktime.service.analysis.conventions import ANY_DELAY, MinimumDelay
 from groktime.service.analysis.crossing import Crossing, crossing
-from groktime.service.analysis.inputs import FirstPassages, GrokRuns
+from groktime.service.analysis.inputs import ByKind, FirstPassages, GrokRuns
 from groktime.service.analysis.onset import Onset, onset
 from groktime.service.answers.cell import Cell, cells, first_passages, grok_runs
 from groktime.service.answers.choice import baseline_cells, choose
@@ -28,15 +29,7 @@ from groktime.service.answers.question import (
     Setting,
     Thresholds,
 )
-from groktime.service.answers.records import Kept, SuiteRecord, asked_runs, put
-
-
-@dataclass(frozen=True, kw_only=True)
-class ByKind:
-    """One count for the random-label runs and one for the runs on the structured task."""
-
-    speed: int
-    grok: int
+from groktime.service.answers.records import Kept, asked_precision, asked_runs, put
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +101,7 @@ def provenance(suite: SuiteRecord, cell: Cell, convention: Convention) -> Proven
         devices=_values(cell, "device"),
         min_delay=convention.min_delay,
         design="locate" if suite.is_located else "grid",
-        precision=Precision(asked=suite.precision) if suite.is_located else None,
+        precision=Precision(asked=asked_precision(suite)) if suite.is_located else None,
     )
 
 

@@ -8,94 +8,23 @@ from typing import Annotated
 from pydantic import Field
 from sqlalchemy import Connection
 
-from groktime.service.analysis.delay import DelayCurve, WidthRegime, delay_curve, delays
+from groktime.service.analysis.delay import OnsetPoint, WidthRegime, delay_curve, delays
 from groktime.service.analysis.delay import regimes as find_regimes
-from groktime.service.analysis.onset import Onset, OnsetStatus
-from groktime.service.answers.cell import closed, finite
+from groktime.service.analysis.inputs import finite
+from groktime.service.analysis.onset import Onset
 from groktime.service.answers.context import Answer, CellContext, cell_context
 from groktime.service.answers.question import Question
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnsetEstimate:
-    """P_onset; an end is None where the data do not bound it on that side."""
-
-    estimate: Annotated[float | None, Field(description="parameters")]
-    low: float | None
-    high: float | None
-    level: Annotated[float | None, Field(description="null: low and high are a bracket")]
-    rule: str
-    status: OnsetStatus
-    at_floor: Annotated[bool, Field(description="already grokking at the smallest P measured")]
-    at_cap: Annotated[bool, Field(description="only at the largest P measured, or not there")]
-
-
-@dataclass(frozen=True, kw_only=True)
-class OnsetPoint:
-    """Delays at one width: how many seeds have one, and how many of these are positive."""
-
-    width: int
-    params: int
-    minimum: Annotated[float, Field(description="least delay over seeds, epochs")]
-    positive: int
-    seeds: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class OnsetAnswer(Answer):
+class OnsetAnswer(Onset, Answer):
     """P_onset with the delay curve it was read from."""
-
-    p_onset: OnsetEstimate
-    points: tuple[OnsetPoint, ...]
-    seeds: int
-    censored: Annotated[int, Field(description="delays that are lower bounds")]
-    untrained: Annotated[int, Field(description="runs that never fitted the training set")]
-    undetermined: Annotated[int, Field(description="runs stopped in the epoch they fitted it")]
-    missing: int
 
 
 def onset(connection: Connection, question: Question) -> OnsetAnswer:
     """From where on the cell asked about groks."""
     context = cell_context(connection, question)
-    found = context.results.onset
-    return OnsetAnswer(
-        **context.head(),
-        p_onset=onset_estimate(found),
-        points=delay_points(found.curve),
-        seeds=found.seeds,
-        censored=found.n_censored,
-        untrained=found.n_untrained,
-        undetermined=found.n_undetermined,
-        missing=found.missing,
-    )
-
-
-def onset_estimate(found: Onset) -> OnsetEstimate:
-    """The analysis's onset in plain values."""
-    return OnsetEstimate(
-        estimate=finite(found.params),
-        low=finite(found.low) or None,  # exp(−∞): open
-        high=finite(found.high),
-        level=found.level,
-        rule=found.rule,
-        status=found.status,
-        at_floor=bool(found.at_floor),
-        at_cap=bool(found.at_cap),
-    )
-
-
-def delay_points(curve: DelayCurve) -> tuple[OnsetPoint, ...]:
-    """The seed minimum at each width, ascending in P."""
-    return tuple(
-        OnsetPoint(
-            width=int(curve.width[i]),
-            params=int(curve.params[i]),
-            minimum=float(curve.minimum[i]),
-            positive=int(curve.positive[i]),
-            seeds=int(curve.seeds[i]),
-        )
-        for i in range(len(curve.params))
-    )
+    return OnsetAnswer(**context.head(), **vars(context.results.onset))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,33 +63,23 @@ def delay_of(context: CellContext) -> DelayAnswer:
     """The answer for a cell whose runs have been read."""
     grok = context.results.grok
     found = delays(grok, method=context.convention.method)
-    rows, _ = closed(context.cell.grok)
-    run = {
-        (int(w), int(s)): (int(i), float(t), float(v))
-        for w, s, i, t, v in zip(
-            rows["width"], rows["seed"], rows["run_id"], grok.e_train, grok.e_val, strict=True
+    points = tuple(
+        DelayPoint(
+            run=int(found.run[i]),
+            width=int(found.width[i]),
+            params=int(found.params[i]),
+            seed=int(found.seed[i]),
+            e_train=finite(found.e_train[i]),
+            e_val=finite(found.e_val[i]),
+            delay=float(found.delay[i]),
+            censored=bool(found.censored[i]),
         )
-    }
-    points = []
-    for i in range(len(found.delay)):
-        width, seed = int(found.width[i]), int(found.seed[i])
-        number, e_train, e_val = run[width, seed]
-        points.append(
-            DelayPoint(
-                run=number,
-                width=width,
-                params=int(found.params[i]),
-                seed=seed,
-                e_train=finite(e_train),
-                e_val=finite(e_val),
-                delay=float(found.delay[i]),
-                censored=bool(found.censored[i]),
-            )
-        )
+        for i in range(len(found.delay))
+    )
     return DelayAnswer(
         **context.head(),
-        points=tuple(points),
-        minimum=delay_points(delay_curve(found.params, found.counted(), found.width)),
+        points=points,
+        minimum=delay_curve(found.width, found.params, found.counted()),
         seeds=len(grok.seeds),
         censored=int(found.censored.sum()),
         untrained=found.n_untrained,

@@ -96,7 +96,7 @@ def _delays(cell: Cell, convention: Convention) -> pd.DataFrame:
         method=convention.method,
         n_resamples=0,
     )
-    crossing = analysed.crossing.params
+    crossing = analysed.crossing.p_cross.estimate
     return closed(cell.grok)[0].assign(
         p_cross=np.nan if crossing is None else crossing, steps=cell.steps_per_epoch
     )

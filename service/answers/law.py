@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 
 from groktime.service.analysis import ANALYSIS_VERSION
 from groktime.service.analysis.capacity import BitsPerParameter
+from groktime.service.analysis.inputs import finite
 from groktime.service.analysis.law import (
     Collapse,
     GeneralisationLaw,
@@ -20,7 +21,7 @@ from groktime.service.analysis.law import (
 )
 from groktime.service.analysis.survival import SpeedCurve, kaplan_meier_curve, mean_over_reached
 from groktime.service.answers.capacity import bits_per_parameter
-from groktime.service.answers.cell import Cell, cells, finite, first_passages, grok_runs
+from groktime.service.answers.cell import Cell, cells, first_passages, grok_runs
 from groktime.service.answers.choice import baseline_cells, choose
 from groktime.service.answers.question import (
     CHOSEN,

@@ -114,6 +114,6 @@ def _crossings(found: _Found) -> dict[int, float]:
             method=found.convention.method,
             n_resamples=0,
         )
-        if analysed.crossing.params is not None:
-            crossings[cell.prime] = analysed.crossing.params
+        if analysed.crossing.p_cross.estimate is not None:
+            crossings[cell.prime] = analysed.crossing.p_cross.estimate
     return crossings

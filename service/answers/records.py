@@ -11,10 +11,11 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, Engine, text
 
+from groktime.db.queries.suites import SuiteRecord, find_suite, suite_names
 from groktime.service.answers.question import (
     Clock,
     Convention,
@@ -32,69 +33,11 @@ if TYPE_CHECKING:
 
     from groktime.db.queries.frames import Passage
 
-SUITES = """
-SELECT s.id, s.name, s.spec, s.hash, s.revision, s.frozen_at IS NOT NULL AS frozen, s.recorded,
-       EXISTS (SELECT FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
-               WHERE sr.suite_id = s.id AND r.state = 'running') AS running,
-       EXISTS (SELECT FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
-               WHERE sr.suite_id = s.id
-                 AND r.state IN ('pending', 'running', 'stale')) AS open
-FROM suites s
-"""
-
 PRIMES = """
 SELECT DISTINCT r.prime FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
 WHERE r.kind <> 'capacity' AND (CAST(:suite_id AS integer) IS NULL OR sr.suite_id = :suite_id)
 ORDER BY r.prime
 """
-
-
-@dataclass(frozen=True, kw_only=True)
-class SuiteRecord:
-    """A suite as the database has it.
-
-    `running`: a worker trains one of its runs now; `open`: some of its runs are not closed;
-    `recorded`: of a suite loaded from a dump, how that was made.
-    """
-
-    id: int
-    name: str
-    spec: Mapping[str, Any]
-    hash: str
-    revision: int
-    frozen: bool
-    recorded: Mapping[str, Any] | None
-    running: bool
-    open: bool
-
-    @property
-    def damage(self) -> str | None:
-        """What makes the stored suite unreadable, such as a dump that was written by hand."""
-        if not isinstance(self.spec, Mapping):
-            return f"its spec is a {type(self.spec).__name__}, not an object"
-        if not isinstance(self.recorded, Mapping | None):
-            return f"`recorded` is a {type(self.recorded).__name__}, not an object"
-        return None
-
-    @property
-    def is_located(self) -> bool:
-        """Whether the suite chooses its runs as it goes."""
-        return self.damage is None and self.spec.get("design") not in (None, "grid")
-
-    @property
-    def precision(self) -> float:
-        """Standard deviation of each point that ends a cell of a located suite, dex."""
-        from groktime.service.suites.schema import Design
-
-        design = self.spec.get("design")
-        asked = design.get("precision") if isinstance(design, Mapping) else None
-        return float(asked) if asked is not None else Design().precision
-
-    @property
-    def analysis(self) -> Mapping[str, Any]:
-        """How the suite means to be analysed; empty where its file does not say."""
-        written = self.spec.get("analysis")
-        return written if isinstance(written, Mapping) else {}
 
 
 @contextmanager
@@ -104,32 +47,29 @@ def reading(engine: Engine) -> Iterator[Connection]:
         yield connection
 
 
-def suite_names(connection: Connection) -> list[str]:
-    return list(connection.scalars(text("SELECT name FROM suites ORDER BY name")))
-
-
 def primes_of(connection: Connection, suite_id: int | None = None) -> list[int]:
     """Primes that have runs, in one suite or in all."""
     return list(connection.scalars(text(PRIMES), {"suite_id": suite_id}))
 
 
+def asked_precision(suite: SuiteRecord) -> float:
+    """Standard deviation of each point that ends a cell of a located suite, dex."""
+    from groktime.service.suites.schema import Design
+
+    design = suite.spec.get("design")
+    asked = design.get("precision") if isinstance(design, Mapping) else None
+    return float(asked) if asked is not None else Design().precision
+
+
 def read_suite(connection: Connection, name: str) -> SuiteRecord:
     """The suite of this name; refuses others with the names there are."""
-    row = connection.execute(text(SUITES + "WHERE s.name = :name"), {"name": name}).mappings()
-    found = row.one_or_none()
+    found = find_suite(connection, name)
     if found is None:
         there = suite_names(connection)
         raise Unknown("suite", name, there, f"{name!r} is not in the database")
-    record = SuiteRecord(**found)
-    if (damage := record.damage) is not None:
+    if (damage := found.damage) is not None:
         raise SuiteError(f"suite {name} is damaged: {damage}")
-    return record
-
-
-def read_suites(connection: Connection) -> list[SuiteRecord]:
-    """All suites, by name; damaged ones, too."""
-    rows = connection.execute(text(SUITES + "ORDER BY s.name")).mappings()
-    return [SuiteRecord(**row) for row in rows]
+    return found
 
 
 def read_runs(

@@ -9,6 +9,7 @@ import pandas as pd
 from sqlalchemy import Connection
 
 from groktime.db.queries.coverage import coverage_frame
+from groktime.db.queries.suites import SuiteRecord
 from groktime.service.analysis.published import (
     PublishedSetting,
     PublishedTest,
@@ -18,7 +19,6 @@ from groktime.service.analysis.published import (
 )
 from groktime.service.answers.cell import plain, sortable, swept_axes
 from groktime.service.answers.question import SettingValue
-from groktime.service.answers.records import SuiteRecord
 from groktime.service.spec import SETTING_COLUMNS
 
 MORRIS_BITS = 3.6  # bits per parameter of language models, Morris et al. (2025)

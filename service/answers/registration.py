@@ -10,9 +10,9 @@ from pydantic import Field
 from sqlalchemy import Connection, text
 
 from groktime.db.forecasts import CLAIMED, ForecastRow, list_forecasts
+from groktime.db.queries.suites import SuiteRecord
 from groktime.service.analysis.forecast import ForecastScore
 from groktime.service.answers.forecast import score_of
-from groktime.service.answers.records import SuiteRecord
 
 # A run that is shared with another suite was trained for that one where it is older.
 BEGUN = """

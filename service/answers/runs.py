@@ -15,7 +15,8 @@ from sqlalchemy import Connection, text
 from groktime.db.queries.frames import accuracies, curves_frame
 from groktime.db.queries.runs import count_runs, get_run
 from groktime.db.queries.runs import list_runs as page_of_runs
-from groktime.service.answers.cell import closed, finite, plain
+from groktime.service.analysis.inputs import finite
+from groktime.service.answers.cell import closed, plain
 from groktime.service.answers.context import cell_context
 from groktime.service.answers.question import NotEnough, Question, Setting, Unknown
 from groktime.service.spec import LADDER, SETTING_COLUMNS, ladder_index
@@ -276,9 +277,9 @@ def telling_runs(connection: Connection, question: Question) -> list[int]:
     if not len(done):
         where = f"{context.suite.name} at p = {context.cell.prime}"
         raise NotEnough("run", None, "ids that /runs lists", f"{where} has no finished run")
-    found = context.results.crossing
+    found = context.results.crossing.p_cross
     params = sorted({int(p) for p in done["params"]})
-    split = found.params or params[len(params) // 2]
+    split = found.estimate or params[len(params) // 2]
     sides = {max((p for p in params if p <= split), default=params[0])}
     sides |= {min((p for p in params if p > split), default=params[-1])}
     first = done.sort_values(["params", "seed"]).drop_duplicates("params")

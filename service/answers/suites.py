@@ -17,8 +17,8 @@ from groktime.db.queries.coverage import (
     failures,
     progress,
 )
+from groktime.db.queries.suites import SuiteRecord
 from groktime.service.answers.question import Setting, SettingValue
-from groktime.service.answers.records import SuiteRecord
 from groktime.service.spec import KINDS, SETTING_COLUMNS
 
 if TYPE_CHECKING:
@@ -277,7 +277,7 @@ class TrainingAnswer:
 
 def training(connection: Connection, suite: SuiteRecord) -> TrainingAnswer:
     """What it took to train the suite."""
-    from groktime.service.answers.cell import finite
+    from groktime.service.analysis.inputs import finite
 
     asked = {"suite_id": suite.id}
     cost = connection.execute(text(COST), asked).one()

@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 from sqlalchemy import Connection, text
 
-from groktime.db.suites import get_suite
+from groktime.db.queries.suites import get_suite
 from groktime.service.errors import InputError
 from groktime.service.spec import COUNTS, METRICS, RunSpec
 

@@ -39,7 +39,8 @@ def status(
     Example: groktime status mini
     """
     from groktime.db.engine import connect
-    from groktime.service.answers.records import read_suite, read_suites, reading
+    from groktime.db.queries.suites import read_suites
+    from groktime.service.answers.records import read_suite, reading
     from groktime.service.answers.suites import coverage
 
     engine = connect(role="reader")

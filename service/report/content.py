@@ -9,6 +9,7 @@ from typing import Literal, TypeVar
 
 from sqlalchemy import Connection
 
+from groktime.db.queries.suites import SuiteRecord
 from groktime.service.analysis.capacity import BitsPerParameter
 from groktime.service.answers.capacity import CapacityAnswer, capacity, cell_bits
 from groktime.service.answers.cell_tests import CellTests, cell_tests
@@ -32,7 +33,7 @@ from groktime.service.answers.question import (
     Setting,
     convention,
 )
-from groktime.service.answers.records import SuiteRecord, read_runs, read_suite
+from groktime.service.answers.records import read_runs, read_suite
 from groktime.service.answers.reference import Reference, find_reference
 from groktime.service.answers.registration import Registration, registration
 from groktime.service.answers.suites import (

@@ -10,10 +10,10 @@ from matplotlib.figure import Figure
 from groktime.dashboard.figures.memorisation import law_value
 from groktime.dashboard.figures.prediction import axis_value
 from groktime.dashboard.figures.theme import COLOURS, span
+from groktime.service.analysis.survival import SpeedPoint
 from groktime.service.answers.capacity import CapacityAnswer
 from groktime.service.answers.cell import sortable
 from groktime.service.answers.cell_tests import CellRow, CellTests
-from groktime.service.answers.crossing import SpeedPoint
 from groktime.service.answers.law import LawAnswer
 from groktime.service.answers.offsets import ThresholdResidual
 from groktime.service.answers.reference import MORRIS_BITS, PAPER_BITS

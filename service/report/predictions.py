@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -9,8 +10,8 @@ import numpy as np
 from scipy import stats
 
 from groktime.service.analysis.hypotheses import SeedsApart
+from groktime.service.analysis.inputs import finite
 from groktime.service.analysis.sufficiency import NestedTest
-from groktime.service.answers.cell import finite
 from groktime.service.answers.cell_tests import CellTests
 from groktime.service.answers.question import Setting
 from groktime.service.answers.verdicts import compared_models, holds_apart
@@ -235,7 +236,8 @@ def last_batch(found: CellTests) -> Iterator[str]:
     if min(beside.p, back.p) >= ALPHA:
         alike = ""
         if model.collinear:
-            alike = f", being nearly functions of each other (VIF {max(model.vif.values()):.0f})"
+            worst = math.inf if model.largest_vif is None else model.largest_vif
+            alike = f", being nearly functions of each other (VIF {worst:.0f})"
         first, second = (f"F = {plain(t.f)}, {probability(t.p)}" for t in (beside, back))
         yield (
             f"The data cannot separate the crossing from log p with the last batch{alike}: the "

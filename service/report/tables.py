@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from groktime.service.analysis.inputs import finite
 from groktime.service.analysis.sufficiency import Model
 from groktime.service.answers import verdicts
-from groktime.service.answers.cell import finite
 from groktime.service.answers.cell_tests import CellRow, CellTests, pooled_tests
 from groktime.service.answers.reference import Reference
 from groktime.service.report.content import CONVENTIONS, Convention, SuiteContent
@@ -201,12 +201,11 @@ def _models(content: SuiteContent, chosen: Convention, models: Iterable[Model]) 
         (
             model.name,
             ", ".join(model.predictors) or "constant",
-            plain(model.r2),
-            plain(model.r2_adj),
+            plain(model.r_squared),
+            plain(model.r_squared_adjusted),
             plain(model.aicc, 4),
             plain(model.loo_rmse),
-            plain(finite(max(model.vif.values(), default=None)))
-            + (" (collinear)" if model.collinear else ""),
+            plain(model.largest_vif) + (" (collinear)" if model.collinear else ""),
             ", ".join(model.dropped) or EN_DASH,
         )
         for model in models

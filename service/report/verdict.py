@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from groktime.service.answers.cell import finite
+from groktime.service.analysis.inputs import finite
 from groktime.service.answers.cell_tests import CellTests
 from groktime.service.answers.reference import MORRIS_BITS, PAPER_BITS
 from groktime.service.report.comparison import Pair, pair_sentences

@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from sqlalchemy import Connection
 
+from groktime.db.queries.suites import SuiteRecord, read_suites
 from groktime.service.answers.placement import (
     NextRun,
     PlacedCell,
@@ -18,7 +19,6 @@ from groktime.service.answers.placement import (
     Step,
 )
 from groktime.service.answers.question import QuestionError
-from groktime.service.answers.records import SuiteRecord, read_suites
 from groktime.service.suites import Suite
 from groktime.service.suites.stored import read_stored
 from groktime.service.sweep.locate import Point

@@ -12,7 +12,8 @@ from typing import Any
 from sqlalchemy import Engine, text
 
 from groktime.db.claims import reopen
-from groktime.db.suites import Design, Registered, register_suite
+from groktime.db.queries.suites import Design
+from groktime.db.suites import Registered, register_suite
 from groktime.service.errors import InputError
 from groktime.service.spec import Kind, RunSpec
 from groktime.service.suites import Suite

@@ -21,7 +21,8 @@ from groktime.db.dump import MANIFEST, Dumped, dump_suite, opened, seal
 from groktime.db.forecasts import insert_forecast, list_forecasts, score_forecast
 from groktime.db.load import load_dump
 from groktime.db.maintenance import check
-from groktime.db.suites import get_suite, open_runs
+from groktime.db.queries.suites import get_suite
+from groktime.db.suites import open_runs
 from groktime.service.errors import DumpError, SuiteError
 
 SPECS = [grok_spec(seed=1), grok_spec(seed=2), speed_spec(), capacity_spec()]

@@ -17,7 +17,8 @@ from groktime.db.load import load_dump
 from groktime.db.maintenance import check
 from groktime.db.migrate import MIGRATIONS, head, known_revisions, migrate
 from groktime.db.queries.frames import Passage, runs_frame
-from groktime.db.suites import get_suite, open_runs
+from groktime.db.queries.suites import get_suite
+from groktime.db.suites import open_runs
 from groktime.service.suites.stored import check_stored
 
 # Written by the code of schema 0004: two runs done, one diverged, one given back.

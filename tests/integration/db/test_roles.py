@@ -21,7 +21,7 @@ from sqlalchemy.exc import DBAPIError, InternalError, OperationalError, Programm
 from groktime.db import embedded
 from groktime.db.engine import connect
 from groktime.db.migrate import migrate
-from groktime.service.answers.records import read_suites
+from groktime.db.queries.suites import read_suites
 from groktime.service.errors import DatabaseError
 
 PASSWORD = "hunter2"

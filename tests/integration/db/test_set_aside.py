@@ -18,8 +18,9 @@ from groktime.db.load import load_dump
 from groktime.db.maintenance import check, plan_prune
 from groktime.db.queries.coverage import coverage_frame, progress
 from groktime.db.queries.frames import Passage, runs_frame
+from groktime.db.queries.suites import Design
 from groktime.db.recorder import Recorder, set_aside_runs
-from groktime.db.suites import Design, open_runs, register_suite
+from groktime.db.suites import open_runs, register_suite
 
 SPEC = speed_spec()
 EPOCHS, ASIDE = 60, 30

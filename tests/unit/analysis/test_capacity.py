@@ -8,6 +8,7 @@ from groktime.service.analysis.capacity import (
     PAPER_C_MODEL,
     capacity,
     choose_c_model,
+    hinge,
     p_mem,
 )
 from groktime.service.analysis.inputs import CapacityRuns
@@ -37,8 +38,13 @@ def test_hinge_finds_slope_and_plateaus() -> None:
     assert found.c_model.source == "fitted"
     assert found.fit.intercept == pytest.approx(300, rel=0.02)
     assert found.fit.r_squared == pytest.approx(1.0)
-    assert [p.slope for p in found.plateaus] == pytest.approx([0.95] * 7, rel=1e-3)
-    assert not any(p.not_saturated or p.sagging for p in found.plateaus)
+    assert not any(p.flags for p in found.plateaus)
+
+
+def test_the_hinge_rises_by_the_share_of_a_label_that_is_memorised() -> None:
+    runs = hinge_runs()
+    here = runs.width == WIDTHS[0]
+    assert hinge(runs.n[here] * BITS, runs.bits[here], 0.95)[0] == pytest.approx(0.95, rel=1e-3)
 
 
 def test_intervals_hold_the_truth_under_noise() -> None:
@@ -59,7 +65,7 @@ def test_one_wild_run_does_not_move_the_hinge() -> None:
 
 def test_a_curve_still_growing_is_not_saturated_and_left_out() -> None:
     found = capacity(hinge_runs(sizes=N8[:5]))
-    flags = {p.width: p.not_saturated for p in found.plateaus}
+    flags = {p.width: "not_saturated" in p.flags for p in found.plateaus}
     assert flags[22]
     assert not flags[10]
     assert 22 not in found.used
@@ -71,7 +77,7 @@ def test_a_curve_still_growing_is_not_saturated_and_left_out() -> None:
 def test_a_falling_curve_is_sagging() -> None:
     runs = hinge_runs()
     runs.bits[7] *= 0.9
-    assert capacity(runs).plateaus[0].sagging
+    assert capacity(runs).plateaus[0].flags == ("sagging",)
 
 
 def test_paper_takes_the_maximum_over_n() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groktime.service.analysis.crossing import crossing, resampled_crossings, seed_block_weights
-from groktime.service.analysis.inputs import FirstPassages
+from groktime.service.analysis.inputs import ByKind, FirstPassages
 from groktime.service.analysis.roots import deciding_knots
 from groktime.service.analysis.survival import kaplan_meier_curve
 from groktime.service.errors import AnalysisError
@@ -49,7 +49,7 @@ def test_two_lines_cross_where_algebra_says() -> None:
         exact(params, list(1 / (0.001 + 0.005 * z))), exact(params, list(1 / (0.006 + 0.001 * z)))
     )
     assert found.status == "crossed"
-    assert found.params == pytest.approx(10**5.25)
+    assert found.p_cross.estimate == pytest.approx(10**5.25)
     assert found.epochs == pytest.approx(1 / 0.00725)
     assert [r.direction for r in found.roots] == ["mem_becomes_faster"]
 
@@ -63,7 +63,7 @@ def test_shifted_lines_cross_where_they_were_put(at: float, steep: float, shallo
     params = list(np.geomspace(1e4, 1e7, 9))
     found = crossing(rates(params, at, steep), rates(params, at, shallow))
     assert found.status == "crossed"
-    assert np.log10(found.params or 0) == pytest.approx(at)
+    assert np.log10(found.p_cross.estimate or 0) == pytest.approx(at)
 
 
 @given(factor=st.floats(0.01, 100))
@@ -79,11 +79,11 @@ def test_scaling_params_scales_the_crossing(factor: float) -> None:
         replace(gen, params=gen.params * factor),
         n_resamples=200,
     )
-    assert one.interval is not None
-    assert other.interval is not None
-    assert other.params == pytest.approx((one.params or 0) * factor)
-    assert other.interval.low == pytest.approx(one.interval.low * factor)
-    assert other.interval.high == pytest.approx(one.interval.high * factor)
+    assert one.p_cross.low is not None
+    assert one.p_cross.high is not None
+    assert other.p_cross.estimate == pytest.approx((one.p_cross.estimate or 0) * factor)
+    assert other.p_cross.low == pytest.approx(one.p_cross.low * factor)
+    assert other.p_cross.high == pytest.approx(one.p_cross.high * factor)
 
 
 def test_order_of_runs_changes_nothing(cells: Callable[..., Any]) -> None:
@@ -91,8 +91,8 @@ def test_order_of_runs_changes_nothing(cells: Callable[..., Any]) -> None:
     order = np.random.default_rng(3).permutation(len(mem))
     shuffled = crossing(mem.where(order), gen, n_resamples=500)
     straight = crossing(mem, gen, n_resamples=500)
-    assert shuffled.params == straight.params
-    assert shuffled.interval == straight.interval
+    assert shuffled.p_cross.estimate == straight.p_cross.estimate
+    assert shuffled.p_cross == straight.p_cross
 
 
 @given(st.permutations(range(6)))
@@ -106,14 +106,14 @@ def test_permuting_seed_names_changes_no_estimate(names: list[int]) -> None:
     after = crossing(
         replace(mem, seed=renamed[mem.seed]), replace(gen, seed=renamed[gen.seed]), n_resamples=0
     )
-    assert after.params == before.params
+    assert after.p_cross.estimate == before.p_cross.estimate
 
 
 def test_memorisation_unreached_on_one_side_is_a_bracket() -> None:
     found = crossing(exact(P4, [9999, 9999, 50, 40], cap=1000), exact(P4, [500, 300, 200, 150]))
     assert found.status == "bracketed"
     assert (found.roots[0].low, found.roots[0].high) == pytest.approx((1e5, 1e6))
-    assert found.params == pytest.approx(np.sqrt(1e11))
+    assert found.p_cross.estimate == pytest.approx(np.sqrt(1e11))
     assert found.epochs is None
 
 
@@ -139,14 +139,15 @@ def test_both_unreached_is_unresolved_and_widens_the_bracket() -> None:
 def test_curves_that_do_not_cross_say_so(mem: list[float], gen: list[float], status: str) -> None:
     found = crossing(exact(P4, mem, cap=1000), exact(P4, gen, cap=1000))
     assert found.status == status
-    assert found.params is None
+    assert found.p_cross.estimate is None
     assert found.roots == ()
 
 
 def test_the_paper_returns_a_point_even_then_and_flags_the_edge() -> None:
     found = crossing(exact(P4, [900, 800, 700, 600]), exact(P4, [50, 40, 30, 20]), method="paper")
     assert found.status == "closest_approach"
-    assert found.params == pytest.approx(1e4)  # where the ratio is smallest, not the difference
+    # Where the ratio is smallest, not the difference.
+    assert found.p_cross.estimate == pytest.approx(1e4)
     assert found.at_edge
 
 
@@ -164,21 +165,22 @@ def test_all_roots_are_listed_and_the_falling_one_is_the_crossing() -> None:
     # Faster at both ends, slower in the middle: two crossings.
     found = crossing(exact(P4, [100, 400, 150, 60]), exact(P4, [300, 200, 200, 150]))
     assert [r.direction for r in found.roots] == ["mem_becomes_slower", "mem_becomes_faster"]
-    assert found.params == found.roots[1].params
+    assert found.p_cross.estimate == found.roots[1].params
 
 
 def test_a_wiggle_around_one_crossing_gives_its_middle_root() -> None:
     params = [1e4, 2e4, 4e4, 8e4]
     found = crossing(exact(params, [200, 90, 110, 50]), exact(params, [100] * 4))
     assert len(found.roots) == 3
-    assert found.params == found.roots[1].params
+    assert found.p_cross.estimate == found.roots[1].params
 
 
 def test_curves_on_different_widths_meet_between_them() -> None:
     mem = exact([1e4, 1e6], [1e4, 1e2])
     gen = exact([1e4, 1e5, 1e6], [1e3, 1e3, 1e3])
     found = crossing(mem, gen)
-    assert found.params == pytest.approx(10 ** (4 + 2 / 11))  # 1/T: 1e-4, 1e-2 against 1e-3
+    # 1/T: 1e-4, 1e-2 against 1e-3.
+    assert found.p_cross.estimate == pytest.approx(10 ** (4 + 2 / 11))
 
 
 def test_nothing_is_known_between_a_reached_and_an_unreached_width() -> None:
@@ -193,8 +195,8 @@ def test_fewer_than_three_common_seeds_give_no_interval() -> None:
     found = crossing(
         exact(P4, [900, 400, 120, 60], seeds=2), exact(P4, [500, 300, 200, 150], seeds=5)
     )
-    assert found.interval is None
-    assert found.p_crosses is None
+    assert found.p_cross.level is None
+    assert found.p_cross.probability is None
 
 
 @pytest.mark.parametrize(("seeds", "few"), [(3, True), (4, True), (5, False)])
@@ -202,9 +204,9 @@ def test_fewer_than_five_seeds_are_marked(seeds: int, few: bool) -> None:
     found = crossing(
         exact(P4, [900, 400, 120, 60], seeds=seeds), exact(P4, [500, 300, 200, 150], seeds=seeds)
     )
-    assert found.interval is not None
-    assert found.interval.few_seeds is few
-    assert found.p_crosses == 1.0
+    assert found.p_cross.level == 0.95
+    assert found.p_cross.few_seeds is few
+    assert found.p_cross.probability == 1.0
 
 
 def noisy(seeds: int = 5) -> tuple[FirstPassages, FirstPassages]:
@@ -230,9 +232,9 @@ def test_widths_away_from_the_crossing_may_have_any_seeds(first: set[int], last:
     mem, gen = noisy()
     full = crossing(mem, gen, n_resamples=300)
     found = crossing(thinned(thinned(mem, 1e4, first), 1e7, last), gen, n_resamples=300)
-    assert found.params == full.params
-    assert found.interval == full.interval
-    assert found.p_crosses == 1.0
+    assert found.p_cross.estimate == full.p_cross.estimate
+    assert found.p_cross == full.p_cross
+    assert found.p_cross.probability == 1.0
 
 
 def test_a_width_whose_seeds_are_not_drawn_uses_its_own() -> None:
@@ -244,15 +246,15 @@ def test_a_width_whose_seeds_are_not_drawn_uses_its_own() -> None:
     both = np.isin(mem.seed, [0]) | ((mem.params == 1e6) & (mem.seed == 3))
     alone = crossing(mem.where(both), gen.where(gen.seed == 0), n_resamples=0)
     assert crosses.tolist() == [True]
-    assert low[0] == high[0] == pytest.approx(np.log(alone.params or 0))
+    assert low[0] == high[0] == pytest.approx(np.log(alone.p_cross.estimate or 0))
 
 
 def test_a_width_without_any_common_seed_stays_where_it_was_measured() -> None:
     mem, gen = noisy()
     mem = replace(mem, seed=np.where(mem.params == 1e4, mem.seed + 100, mem.seed))
     found = crossing(mem, gen, n_resamples=300)
-    assert found.interval == crossing(*noisy(), n_resamples=300).interval
-    assert found.p_crosses == 1.0
+    assert found.p_cross == crossing(*noisy(), n_resamples=300).p_cross
+    assert found.p_cross.probability == 1.0
 
 
 @pytest.mark.parametrize("kind", ["mem", "gen"])
@@ -262,16 +264,16 @@ def test_a_single_seed_beside_the_crossing_carries_no_interval(kind: str, params
     runs[kind] = thinned(runs[kind], params, {2})
     found = crossing(**runs)
     assert found.status == "crossed"
-    assert (found.interval, found.p_crosses, found.few_seeds) == (None, None, True)
+    p_cross = found.p_cross
+    assert (p_cross.level, p_cross.probability, p_cross.few_seeds) == (None, None, True)
 
 
 @pytest.mark.parametrize(("left", "few"), [({0, 1}, True), ({0, 1, 2, 3}, True), (set(), False)])
 def test_few_seeds_beside_the_crossing_are_marked(left: set[int], few: bool) -> None:
     mem, gen = noisy(seeds=6)
     found = crossing(thinned(mem, 1e6, left) if left else mem, gen)
-    assert found.interval is not None
-    assert found.interval.n_seeds == 6
-    assert found.interval.few_seeds is found.few_seeds is few
+    assert found.p_cross.level == 0.95
+    assert found.p_cross.few_seeds is few
 
 
 def test_a_limit_that_rests_on_a_single_seed_is_marked() -> None:
@@ -281,13 +283,13 @@ def test_a_limit_that_rests_on_a_single_seed_is_marked() -> None:
     time = np.where(slow, 310.0, mem.epoch)
     mem = replace(mem, epoch=time, last_epoch=time)
     found = crossing(thinned(mem, 1e4, {4}), gen)
-    assert 1e5 < (found.params or 0) < 1e6
-    assert found.interval is not None
-    assert 1e4 < found.interval.low < 1e5
-    assert found.interval.few_seeds
-    full = crossing(mem, gen).interval
+    assert 1e5 < (found.p_cross.estimate or 0) < 1e6
+    assert found.p_cross.low is not None
+    assert 1e4 < found.p_cross.low < 1e5
+    assert found.p_cross.few_seeds
+    full = crossing(mem, gen).p_cross
     assert full is not None
-    assert (found.interval.low, found.interval.high) == (full.low, full.high)
+    assert (found.p_cross.low, found.p_cross.high) == (full.low, full.high)
     assert not full.few_seeds
 
 
@@ -298,9 +300,8 @@ def test_an_interval_beyond_the_measured_widths_is_open() -> None:
     time = np.where(slow, 600.0, mem.epoch)
     mem = replace(mem, epoch=time, last_epoch=time)
     found = crossing(mem, exact(P4, [500, 400, 300, 200], seeds=10))
-    assert found.interval is not None
-    assert found.interval.high == np.inf
-    assert 0.5 < (found.p_crosses or 0) < 1
+    assert (found.p_cross.level, found.p_cross.high) == (0.95, None)
+    assert 0.5 < (found.p_cross.probability or 0) < 1
 
 
 def test_vectorised_resamples_equal_a_plain_loop(cells: Callable[..., Any]) -> None:
@@ -320,8 +321,8 @@ def test_vectorised_resamples_equal_a_plain_loop(cells: Callable[..., Any]) -> N
         drawn = np.repeat(seeds, weights[:, b])
         found = crossing(_redraw(mem, drawn), _redraw(gen, drawn), n_resamples=0)
         assert bool(crosses[b]) == (len(found.roots) > 0)
-        if found.params is not None:
-            assert np.exp(0.5 * (low[b] + high[b])) == pytest.approx(found.params)
+        if found.p_cross.estimate is not None:
+            assert np.exp(0.5 * (low[b] + high[b])) == pytest.approx(found.p_cross.estimate)
 
 
 @pytest.mark.parametrize("noise", [0.02, 0.4])
@@ -382,14 +383,15 @@ def test_censored_seeds_raise_the_robust_centre_and_not_the_papers() -> None:
         last_epoch=np.where(censored, 1000.0, runs.last_epoch),
     )
     assert np.all(np.isinf(kaplan_meier_curve(runs).centre))
-    assert crossing(runs, runs, method="paper").t_mem.centre.tolist() == [100, 100]
+    found = crossing(runs, runs, method="paper")
+    assert [point.value for point in found.curves.t_mem] == [100, 100]
 
 
 def test_steps_scale_epochs_and_not_params() -> None:
     mem = replace(exact(P4, [900, 400, 120, 60]), steps_per_epoch=13)
     gen = replace(exact(P4, [500, 300, 200, 150]), steps_per_epoch=13)
     epochs, steps = crossing(mem, gen), crossing(mem, gen, units="steps")
-    assert steps.params == pytest.approx(epochs.params)
+    assert steps.p_cross.estimate == pytest.approx(epochs.p_cross.estimate)
     assert steps.epochs == pytest.approx(13 * (epochs.epochs or 0))
     assert steps.units == "steps"
 
@@ -399,15 +401,12 @@ def test_an_unknown_method_is_refused() -> None:
         crossing(exact(P4, [4, 3, 2, 1]), exact(P4, [1, 2, 3, 4]), method="best")
 
 
-def test_making_comes_back_with_the_answer() -> None:
-    mem = replace(exact(P4, [9999, 400, 120, 60], seeds=4, cap=1000), clock="eval", missing={5: 2})
+def test_counts_of_both_kinds_come_back_with_the_answer() -> None:
+    mem = replace(exact(P4, [9999, 400, 120, 60], seeds=4, cap=1000), missing={5: 2})
     found = crossing(mem, exact(P4, [500, 300, 200, 150], seeds=3))
-    assert (found.clock, found.seeds, found.censored, found.missing) == (
-        "eval",
-        (4, 3),
-        (4, 0),
-        (2, 0),
-    )
+    assert found.seeds == ByKind(speed=4, grok=3)
+    assert found.censored == ByKind(speed=4, grok=0)
+    assert found.missing == ByKind(speed=2, grok=0)
 
 
 @pytest.mark.parametrize("unresolved", [[1e3], [2e7], [1e3, 2e3, 2e7]])
@@ -431,7 +430,7 @@ def test_widths_at_which_nothing_was_reached_decide_nothing(
 
     found = crossing(among(mem), among(gen))
     assert found.status == alone.status == status
-    assert found.interval == alone.interval
+    assert found.p_cross == alone.p_cross
     assert len(found.unresolved_widths) == len(unresolved)
 
 
@@ -455,16 +454,16 @@ def test_unresolved_widths_never_narrow_an_interval_or_strengthen_a_status(data:
     after = crossing(runs(mem, params, 0.05), runs(gen, params, 0.1), n_resamples=200)
     if strength.index(before.status) >= 2:
         assert strength.index(after.status) <= max(strength.index(before.status), 3)
-    if before.interval and after.interval:
-        assert after.interval.low <= before.interval.low * (1 + 1e-9)
-        assert after.interval.high >= before.interval.high * (1 - 1e-9)
+    if before.p_cross.level and after.p_cross.level:
+        assert (after.p_cross.low or 0) <= (before.p_cross.low or 0) * (1 + 1e-9)
+        assert (after.p_cross.high or np.inf) >= (before.p_cross.high or np.inf) * (1 - 1e-9)
 
 
 def test_a_run_stopped_before_the_other_speed_was_reached_says_nothing_of_the_order() -> None:
     mem = exact(P4, [9999] * 4, cap=40)
     found = crossing(mem, exact(P4, [500, 400, 30, 20], cap=1000))
     assert found.status == "mem_always_slower"
-    assert found.interval is None or found.interval.low >= 1e6
+    assert found.p_cross.level is None or (found.p_cross.low or 0) >= 1e6
     nothing = crossing(mem, exact(P4, [500, 400, 300, 200], cap=1000))
     assert nothing.status == "unresolved"
 
@@ -539,4 +538,4 @@ def test_curves_of_the_measured_shape_cross_where_they_do(
     found = crossing(
         exact(list(params), list(t_mem(params))), exact(list(params), list(t_gen(params)))
     )
-    assert abs(np.log10((found.params or 0) / truth)) < within
+    assert abs(np.log10((found.p_cross.estimate or 0) / truth)) < within

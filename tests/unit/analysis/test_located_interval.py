@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 
-from groktime.service.analysis.crossing import Crossing, crossing
+from groktime.service.analysis.crossing import CrossingEstimate, crossing
 from groktime.service.analysis.inputs import FirstPassages, GrokRuns
 from groktime.service.analysis.located import Noise, Side, pooled, root_spread, slope_at
 from groktime.service.analysis.onset import onset
@@ -25,36 +25,39 @@ def passages(times: Times, *, located: bool = True) -> FirstPassages:
 
 def placed(
     seeds: int, noise: float = 0.0, *, located: bool = True, level: float = 0.95
-) -> Crossing:
+) -> CrossingEstimate:
     """A cell that crosses at 50,000 with a slope of 4, and seeds spread by the noise."""
     spread = np.linspace(-noise, noise, seeds) if seeds > 1 else np.zeros(1)
     mem = {w: [300 * (50_000 / p) ** 4 * math.exp(e) for e in spread] for w, p in SIZES.items()}
     gen = {w: [300.0 * math.exp(e) for e in spread] for w in SIZES}
-    return crossing(passages(mem, located=located), passages(gen), level=level, n_resamples=200)
+    return crossing(
+        passages(mem, located=located), passages(gen), level=level, n_resamples=200
+    ).p_cross
 
 
 def test_two_seeds_of_chosen_runs_have_a_located_interval() -> None:
     found = placed(2)
-    assert found.interval is not None
-    assert found.interval.kind == "located"
-    assert found.interval.few_seeds
-    assert found.params is not None
-    assert found.interval.low < found.params < found.interval.high
-    assert found.p_crosses is None
+    assert found.interval == "located"
+    assert found.few_seeds
+    assert found.estimate is not None
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low < found.estimate < found.high
+    assert found.probability is None
     grid = placed(2, located=False)
     assert grid.interval is None, "two seeds cannot be resampled"
 
 
 def test_five_seeds_are_resampled_however_they_were_chosen() -> None:
     found = placed(5, 0.05)
-    assert found.interval is not None
-    assert found.interval.kind == "bootstrap"
+    assert found.interval == "bootstrap"
 
 
 def test_noise_widens_it_and_seeds_and_a_lower_level_narrow_it() -> None:
-    def width(found: Crossing) -> float:
-        assert found.interval is not None
-        return math.log(found.interval.high / found.interval.low)
+    def width(found: CrossingEstimate) -> float:
+        assert found.low is not None
+        assert found.high is not None
+        return math.log(found.high / found.low)
 
     assert width(placed(2, 0.3)) > width(placed(2, 0.01))
     assert width(placed(4, 0.01)) < width(placed(2, 0.01))
@@ -106,6 +109,6 @@ def test_seeds_kept_apart_serve_one_point_each() -> None:
     )
     assert both.seeds == 2
     assert onset(apart).seeds == 1
-    assert onset(apart).params == pytest.approx(math.sqrt(36_832 * 46_044), rel=0.05)
+    assert onset(apart).p_onset.estimate == pytest.approx(math.sqrt(36_832 * 46_044), rel=0.05)
     assert set(apart.generalisation().seed) == {0}
     assert len(runs.generalisation()) == len(runs)

@@ -27,8 +27,8 @@ def test_a_half_is_what_its_seeds_give_alone(cells: Callable[..., Any]) -> None:
     for half, own in zip(halves, (seeds[::2], seeds[1::2]), strict=True):
         runs = grok.where(np.isin(grok.seed, own))
         speeds = mem.where(np.isin(mem.seed, own))
-        assert half.p_cross == crossing(speeds, runs.generalisation()).params
-        assert half.p_onset == onset(runs).params
+        assert half.p_cross == crossing(speeds, runs.generalisation()).p_cross.estimate
+        assert half.p_onset == onset(runs).p_onset.estimate
 
 
 def test_three_seeds_are_too_few_to_halve(cells: Callable[..., Any]) -> None:

@@ -330,29 +330,35 @@ def test_score_by_hand() -> None:
 def test_speeds_show_three_summaries_and_what_was_lost(cells: Callable[..., Any]) -> None:
     mem, _ = cells(cap=400.0, mem_noise=0.2).pair()
     mem = replace(mem, missing={20: 3})
-    found = speeds(mem)
-    assert [r.params for r in found.rows] == sorted(r.params for r in found.rows)
-    smallest = found.rows[0]
-    assert (smallest.n_reached, smallest.n_censored, smallest.n_missing) == (0, 10, 3)
-    assert smallest.mean is None
-    assert smallest.median == np.inf
-    assert smallest.restricted_mean == found.horizon == 400
-    largest = found.rows[-1]
-    values = [v for v in largest.values if v is not None]
-    assert len(values) == largest.n_reached == 10
-    assert largest.mean == pytest.approx(np.mean(values))
+    found = speeds(mem, p_mem=5e4)
+    assert [r.params for r in found] == sorted(r.params for r in found)
+    smallest, largest = found[0], found[-1]
+    assert (smallest.reached, smallest.censored, smallest.missing) == (0, 10, 3)
+    assert (smallest.mean_reached, smallest.median) == (None, None)
+    assert smallest.restricted_mean == smallest.horizon == 400
+    assert smallest.fraction == 5e4 / smallest.params
+    values = [v.value for v in largest.values if v.value is not None]
+    assert len(values) == largest.reached == 10
+    assert largest.mean_reached == pytest.approx(np.mean(values))
     assert largest.median == pytest.approx(np.median(values))
-    assert largest.low <= largest.median <= largest.high
+    assert (largest.low or 0) <= (largest.median or 0) <= (largest.high or np.inf)
     centres = kaplan_meier_curve(mem).centre
-    assert [r.median for r in found.rows] == centres.tolist()
+    assert [r.median or np.inf for r in found] == centres.tolist()
+
+
+def test_speeds_name_the_runs_they_come_from(cells: Callable[..., Any]) -> None:
+    mem, _ = cells().pair()
+    ids = 1000 + np.arange(len(mem))[::-1]
+    by_seed = {(int(w), int(s)): int(i) for w, s, i in zip(mem.width, mem.seed, ids, strict=True)}
+    for point in speeds(replace(mem, run=ids), p_mem=1.0):
+        assert [v.run for v in point.values] == [by_seed[point.width, v.seed] for v in point.values]
 
 
 def test_speeds_in_steps(cells: Callable[..., Any]) -> None:
     mem, _ = cells().pair()
     mem = replace(mem, steps_per_epoch=13)
-    epochs, steps = speeds(mem), speeds(mem, units="steps")
-    assert steps.rows[-1].median == pytest.approx(13 * epochs.rows[-1].median)
-    assert steps.units == "steps"
+    epochs, steps = speeds(mem, p_mem=1.0), speeds(mem, p_mem=1.0, units="steps")
+    assert steps[-1].median == pytest.approx(13 * (epochs[-1].median or 0))
 
 
 def made_points(shares: dict[int, float], power: float, critical: float | None) -> LawPoints:

@@ -22,8 +22,8 @@ from groktime.api.tables import (
 )
 from groktime.service.analysis.capacity import CapacityFit
 from groktime.service.analysis.law import Collapse, LawFit
+from groktime.service.analysis.survival import SpeedPoint
 from groktime.service.answers.capacity import CapacityAnswer, CapacityPoint, WidthCapacity
-from groktime.service.answers.crossing import SpeedPoint
 from groktime.service.answers.delay import OnsetAnswer
 from groktime.service.answers.law import LawAnswer, LawPoint
 from groktime.service.answers.question import Thresholds

@@ -13,7 +13,7 @@ from fixtures.made_up_answers import CAP, SEEDS, WIDTHS, Cell, params
 from groktime.dashboard.figures import crossing as crossing_words
 from groktime.dashboard.figures.delay import delay_figure
 from groktime.dashboard.figures.theme import COLOURS, Figure
-from groktime.service.answers.crossing import SpeedPoint
+from groktime.service.analysis.survival import SpeedPoint
 
 
 @pytest.fixture

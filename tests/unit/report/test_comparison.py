@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from fixtures.made_up_tests import cell as made_up
 
+from groktime.service.analysis.inputs import ByKind
 from groktime.service.answers.cell_tests import CellRow
-from groktime.service.answers.context import ByKind
 from groktime.service.report.comparison import pair_sentences, pair_table, pairs
 
 SPEC = {

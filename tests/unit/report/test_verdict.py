@@ -186,7 +186,7 @@ def last_batch_tests(beside: float, back: float, n: int = 10) -> CellTests:
         )
     ]
     predictors = ("log10(P_cross)", "log10(p)", "log10(last_batch)")
-    largest = model("MB+", predictors=predictors, n=n, vif={"log10(p)": 77.4})
+    largest = model("MB+", predictors=predictors, n=n, largest_vif=77.4, collinear=True)
     sizes = zip((0.1, 0.2, None), (442, 39, 4), strict=True)
     return answer(
         nested=sufficiency(*found, models=[largest], last_batch=Slope(-0.2, -0.3, -0.1)),
