@@ -144,7 +144,7 @@ export function measuring(query, suite, choices, names, more = {}) {
   const meant = [query.get("method"), query.get("clock")].map((word) => MEANINGS[word]).filter(Boolean).join(" ");
   return el("details", { class: "pop more" },
     el("summary", { class: "quiet-button", "data-about": meant || null, "aria-describedby": meant ? "measured-words" : null },
-      el("span", { class: "wide" }, "How it is measured"), el("span", { class: "narrow" }, "Measured"), said && el("span", { class: "said" }, said)),
+      el("span", { class: "wide" }, "How it is measured"), el("span", { class: "brief" }, "Measured"), said && el("span", { class: "said" }, said)),
     el("div", { class: "pop-panel" },
       meant && el("p", { id: "measured-words", hidden: true }, meant),
       el("div", { class: "choices" }, choices),
