@@ -4,7 +4,7 @@ import { el, rich } from "./dom.js";
 import { VIEWS, here, onMove, path, settle } from "./address.js";
 import { themeButton } from "./palette.js";
 import { field } from "./controls.js";
-import { forgetPlots, plotly } from "./drawing.js";
+import { forgetPlots } from "./drawing.js";
 import { chosen, forget, start, suites } from "./suites.js";
 import { live } from "./live.js";
 
@@ -148,5 +148,4 @@ news.addEventListener("click", show);
 themeButton(document.getElementById("theme"), () => current?.redraw?.());
 live(document.getElementById("live"), heard);
 onMove(() => show());
-plotly();
 show();

@@ -1,19 +1,8 @@
-// Drawing a figure with Plotly, which is loaded beside the data rather than before it.
+// Drawing a figure with Plotly, which first-paint.js loads beside the data rather than before it.
 
 import { themed } from "./palette.js";
 
-let loading;
-
-export function plotly() {
-  loading ??= new Promise((resolve, reject) => {
-    const script = document.createElement("script");
-    script.src = new URL("vendor/plotly/plotly.min.js", import.meta.url);
-    script.onload = () => resolve(window.Plotly);
-    script.onerror = () => reject(new Error("The drawing library could not be loaded."));
-    document.head.append(script);
-  });
-  return loading;
-}
+export const plotly = () => window.groktimePlotly;
 
 // A plot that leaves the page gives its WebGL contexts back; browsers have only a few.
 export function forgetPlots(node) {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Browser, Request
+from playwright.sync_api import Browser, Page, Request, Route
 
 pytestmark = pytest.mark.browser
 
@@ -28,6 +28,45 @@ def test_the_first_page_asks_early_and_nothing_twice(browser: Browser, site: str
     view = next(i for i, path in enumerate(asked) if "/views/" in path)
     assert asked.index("/suites") < view
     assert asked.index("/start?of=cell") < view
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/view/delay", "/view/delay?suite=tiny&prime=29&method=robust&clock=online"]
+)
+def test_the_first_chart_is_asked_before_its_view_is_there_and_once(
+    browser: Browser, site: str, path: str
+) -> None:
+    page = browser.new_page()
+    charts: list[str] = []
+
+    def note(request: Request) -> None:
+        if urlsplit(request.url).path == "/charts/delay":
+            charts.append(request.url)
+
+    page.on("request", note)
+    # The view's script is kept back until the chart has been asked for.
+    page.route("**/views/*.js", lambda route: wait_for_chart(page, charts, route))
+    page.goto(f"{site}{path}")
+    page.wait_for_selector("main[data-state=settled] .chart[data-state=ready]")
+    shown = page.locator(".chart").get_attribute("data-shown")
+    page.close()
+    assert charts[0] == f"{site}/charts/delay?{shown}"
+    assert charts.count(charts[0]) == 1
+
+
+def wait_for_chart(page: Page, charts: list[str], route: Route) -> None:
+    while not charts:
+        page.wait_for_timeout(20)
+    route.continue_()
+
+
+def test_the_neighbours_of_a_prime_are_asked_for_before_they_are_wanted(
+    browser: Browser, site: str
+) -> None:
+    page = browser.new_page()
+    with page.expect_request(lambda request: "prime=31" in request.url):
+        page.goto(f"{site}/view/delay?suite=tiny&prime=29")
+    page.close()
 
 
 def test_an_address_that_names_its_cell_asks_for_no_other(browser: Browser, site: str) -> None:

@@ -1,5 +1,6 @@
 // Delay vs P: the paper's first figure, for one prime or for all.
 
+import { prefetch } from "../api.js";
 import { el, rich } from "../dom.js";
 import { changed, go, here, path, settle } from "../address.js";
 import { ChartCard, sharedCaption } from "../chart-card.js";
@@ -14,6 +15,7 @@ import {
 const FINE = ["t_mem", "t_gen", "e_train", "e_val", "max_width", "level"];
 const SETTINGS = ["prime", "method", "clock", "units", "labels", "arrangement", ...FINE];
 const REFRESH_MS = 2500;
+const whenIdle = window.requestIdleCallback ?? setTimeout;
 
 export function view() {
   const controls = el("form", { class: "card controls", "aria-label": "Settings of the chart", onsubmit: (e) => e.preventDefault() });
@@ -67,6 +69,16 @@ export function view() {
     cards = [single];
     place.replaceChildren(single.node);
     await single.load(chartQuery(query, suite, SETTINGS));
+    neighbours(query);
+  }
+
+  // The primes beside the one that is shown are asked for when there is nothing else to do.
+  function neighbours(query) {
+    const at = suite.primes.indexOf(Number(query.get("prime")));
+    for (const prime of [suite.primes[at + 1], suite.primes[at - 1]].filter(Boolean)) {
+      const route = `/charts/delay?${changed(chartQuery(query, suite, SETTINGS), { prime })}`;
+      whenIdle(() => here().query.get("prime") === query.get("prime") && prefetch(route));
+    }
   }
 
   async function multiples(query) {
