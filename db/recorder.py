@@ -215,14 +215,28 @@ class Recorder:
         self._error: BaseException | None = None
         self._progress_at = 0.0
         self._renewed_at = time.monotonic()  # when all leases were last extended
+        self._engine, self._give_up_seconds = engine, give_up_seconds
         self._database = RetryingConnection(engine, give_up_seconds, self._pause)
-        for run in self._runs:
-            if run.claim.resume_epoch:
-                self._database.persist(run.reread)
+        self._reread(self._runs)
         self._thread = threading.Thread(target=self._write_loop, name="recorder", daemon=True)
         self._thread.start()
 
+    def _reread(self, runs: Sequence[Recording]) -> None:
+        """Read what resumed runs have recorded, over a connection that the thread does not use."""
+        database = RetryingConnection(self._engine, self._give_up_seconds, self._pause)
+        for run in runs:
+            if run.claim.resume_epoch:
+                database.persist(run.reread)
+        database.drop()
+
     # What training calls.
+
+    def add(self, claims: Sequence[Claim]) -> None:
+        """Record further runs, numbered after those there are."""
+        runs = [Recording(claim) for claim in claims]
+        self._reread(runs)
+        with self._changed:
+            self._runs += runs
 
     def record(self, run: int, first_epoch: int, metrics: NDArray[Any]) -> bool:
         """Take METRICS rows of consecutive epochs; False: the run is another worker's now."""
@@ -391,7 +405,8 @@ class Recorder:
 
     def _renew(self) -> None:
         """Extend all leases, also of runs that wait for their turn and have no rows yet."""
-        owned = [run for run in self._runs if run.open]
+        with self._changed:
+            owned = [run for run in self._runs if run.open]
 
         def work(connection: Any) -> None:
             kept = renew(connection, [run.claim for run in owned], self._lease)

@@ -87,6 +87,7 @@ class BundleTrainable(tune.Trainable):
         bundle = new_config["bundle"]
         self._name: str = bundle["name"]
         self._stacks: list[list[int]] = [list(ids) for ids in bundle["stacks"]]
+        self._spares: list[list[int]] = [list(ids) for ids in bundle["spares"]]
         self._fresh = True
         return True
 
@@ -98,7 +99,7 @@ class BundleTrainable(tune.Trainable):
                 # An earlier try of this bundle is over, or Ray would not have begun another.
                 retrying(lambda: revoke_leases(database, f"{self._name}@"))
                 self._fresh = False
-            seconds = self._train(database, self._stacks.pop(0))
+            seconds = self._train(database, self._stacks.pop(0), self._spares.pop(0))
         except (DatabaseError, ConfigurationError) as problem:
             return {"refused": str(problem), "training_seconds": 0.0, "done": True}
         return {"training_seconds": seconds, "done": not self._stacks}
@@ -115,14 +116,18 @@ class BundleTrainable(tune.Trainable):
             self._database = database
         return self._database
 
-    def _train(self, database: Database, ids: Sequence[int]) -> float:
-        """Train the open runs among these; returns the seconds spent in training."""
+    def _train(self, database: Database, ids: Sequence[int], spares: list[int]) -> float:
+        """Train the open runs among these; returns the seconds spent in training.
+
+        Spares are runs of the same shape that nobody has begun: they take the places of those that
+        end, unless another worker has them by then.
+        """
         specs = retrying(lambda: open_specs(database, ids))
         seconds = 0.0
         for part in self._parts(specs):
             claims = self._claimed(database, part)
             if claims:
-                seconds += self._train_claims(database, claims)
+                seconds += self._train_claims(database, claims, spares)
         return seconds
 
     def _parts(self, specs: dict[int, RunSpec]) -> Iterator[dict[int, RunSpec]]:
@@ -155,23 +160,38 @@ class BundleTrainable(tune.Trainable):
             lambda: claim(database, list(specs), owner, worker.lease_seconds, usable, trainer)
         )
 
-    def _train_claims(self, database: Database, claims: Sequence[Claim]) -> float:
+    def _train_claims(
+        self, database: Database, claims: Sequence[Claim], spares: list[int]
+    ) -> float:
         """Train what was claimed; what is left of it after an error is given back with the error.
 
         Returns the seconds spent.
         """
-        begin = time.monotonic()
+        begin, held = time.monotonic(), list(claims)
         try:
-            self._train_recorded(database, claims)
+            self._train_recorded(database, held, spares)
         except Exception as error:
-            give_back(database, claims, f"{type(error).__name__}: {first_line(error)}")
+            give_back(database, held, f"{type(error).__name__}: {first_line(error)}")
             raise
         return time.monotonic() - begin
 
-    def _train_recorded(self, database: Database, claims: Sequence[Claim]) -> None:
+    def _train_recorded(self, database: Database, held: list[Claim], spares: list[int]) -> None:
+        """Train what is held; what is taken from the spares is held from then on."""
         from groktime.workers.training import train
 
-        worker = self._worker
+        worker, claims = self._worker, list(held)
+
+        def refill(places: int) -> list[tuple[RunSpec, int]]:
+            while spares:
+                asked, spares[:] = spares[:places], spares[places:]
+                specs = retrying(lambda ids=asked: open_specs(database, ids))  # type: ignore[misc]
+                taken = self._claimed(database, specs) if specs else []
+                if taken:
+                    held.extend(taken)
+                    recorder.add(taken)
+                    return [(claimed.spec, claimed.resume_epoch) for claimed in taken]
+            return []
+
         with Recorder(database, claims, lease_seconds=worker.lease_seconds) as recorder:
             train(
                 [claimed.spec for claimed in claims],
@@ -182,6 +202,7 @@ class BundleTrainable(tune.Trainable):
                 checkpoints=self._store,
                 resume_epochs=[claimed.resume_epoch for claimed in claims],
                 checkpoint_seconds=worker.checkpoint_seconds,
+                refill=refill,
             )
 
 

@@ -19,7 +19,7 @@ from groktime.service.errors import CheckpointError
 from groktime.service.spec import RunSpec, StoppedBy
 from groktime.workers.checkpoints import CheckpointStore, CheckpointWriter
 from groktime.workers.devices import resolve_name
-from groktime.workers.engines import Engine, State, check_stack, choose_engine, make_stack
+from groktime.workers.engines import Engine, Stack, State, check_stack, choose_engine, make_stack
 from groktime.workers.model import initial_state
 from groktime.workers.stopping import Watch, examine
 
@@ -29,6 +29,12 @@ if TYPE_CHECKING:
 BLOCK_SECONDS = 0.5  # how long the device trains between two readings
 CHECKPOINT_SECONDS = 30.0
 CHECKPOINT_SHARE = 0.02  # of its time training may stand still for states to be copied
+
+REFILL_SHARE = 0.25  # of a stack's places must be free before others are taken into them
+
+# Up to so many further runs of the stack's shape, each with the epoch it goes on from. The sink
+# knows them by the numbers that follow those it has.
+Refill = Callable[[int], Sequence[tuple[RunSpec, int]]]
 
 # Called after every block for each run: its index, epochs done and the last epoch's METRICS row.
 Progress = Callable[[int, int, Any], None]
@@ -115,8 +121,11 @@ def train(
     block_seconds: float = BLOCK_SECONDS,
     progress: Progress | None = None,
     should_stop: Callable[[], bool] | None = None,
+    refill: Refill | None = None,
 ) -> list[Outcome | None]:
     """Train all runs to their ends; None for one that was dropped or left unfinished.
+
+    Further runs that `refill` has take the places of those that have ended; their outcomes follow.
 
     resume_epochs[i] is the epoch of the checkpoint run i goes on from, 0 for the start.
     should_stop is asked after every block; when it says so, the unfinished runs are checkpointed
@@ -137,6 +146,8 @@ def train(
                 saved = time.monotonic()
             if stopping:
                 break
+            if refill is not None and session.has_room and not session.refill(refill):
+                refill = None
     return session.outcomes
 
 
@@ -156,30 +167,41 @@ class _Session:
         self.sink = sink
         self.writer = CheckpointWriter(checkpoints) if checkpoints is not None else None
         check_stack(specs)
-        self.runs = [_Run(i, spec) for i, spec in enumerate(specs)]
-        self.outcomes: list[Outcome | None] = [None] * len(specs)
-        states: list[State] = []
-        fingerprints = set()
-        for run, epoch in zip(self.runs, resume_epochs, strict=True):
+        self.stack: Stack
+        self.runs: list[_Run] = []
+        self.outcomes: list[Outcome | None] = []
+        self.places = len(specs)
+        self._checkpoints, self._gpu_step = checkpoints, gpu_step
+        self.engine = choose_engine(specs[0], engine, device)
+        self.device = resolve_name(device)
+        self._asked_device = device
+        self._make_stack([], list(zip(specs, resume_epochs, strict=True)))
+
+    def _make_stack(self, present: Sequence[State], more: Sequence[tuple[RunSpec, int]]) -> None:
+        """A stack of the runs present, with these states, and of more that begin or go on."""
+        epochs = [*(self.stack.epochs if present else ()), *(epoch for _, epoch in more)]
+        states, fingerprints = list(present), set()
+        for spec, epoch in more:
+            run = _Run(len(self.outcomes), spec)
+            self.runs.append(run)
+            self.outcomes.append(None)
             if epoch == 0:
-                states.append(initial_state(run.spec))
+                states.append(initial_state(spec))
                 continue
-            if checkpoints is None:
+            if self._checkpoints is None:
                 raise CheckpointError(f"epoch {epoch} cannot be resumed without checkpoints")
-            found = checkpoints.load(run.spec.key, epoch)
+            found = self._checkpoints.load(spec.key, epoch)
             states.append(found.state)
             run.watch = Watch.from_json(found.extra["watch"])
             run.seconds = found.extra["seconds"]
             fingerprints.add(found.fingerprint)
-        self.engine = choose_engine(specs[0], engine, device)
-        self.device = resolve_name(device)
         self.stack = make_stack(
-            specs,
+            [run.spec for run in self.runs],
             engine=self.engine,
-            device=device,
-            gpu_step=gpu_step,
+            device=self._asked_device,
+            gpu_step=self._gpu_step,
             states=states,
-            epochs=resume_epochs,
+            epochs=epochs,
         )
         self.fingerprint = self.stack.fingerprint
         if fingerprints - {self.fingerprint}:
@@ -187,6 +209,18 @@ class _Session:
                 f"a checkpoint was written by another engine: {fingerprints.pop()!r}, "
                 f"this one is {self.fingerprint!r}"
             )
+
+    @property
+    def has_room(self) -> bool:
+        """Whether so many places are free that it pays to make the stack anew."""
+        return self.places - len(self.runs) >= max(1, REFILL_SHARE * self.places)
+
+    def refill(self, more: Refill) -> bool:
+        """Take further runs into the free places; False: there were none."""
+        taken = more(self.places - len(self.runs))
+        if taken:
+            self._make_stack([self.stack.state(place) for place in range(len(self.runs))], taken)
+        return bool(taken)
 
     def advance(self, block: int, progress: Progress | None) -> tuple[float, int]:
         """Train a block, record it, and take finished runs out; returns seconds and epochs."""

@@ -160,7 +160,12 @@ class Sweep:
         )
         most = self.options.workers
         searcher = FedSearcher(
-            queue, self.engine, f"{self.name}-{self._tuners}", (lambda: most) if most else None
+            queue,
+            self.engine,
+            f"{self.name}-{self._tuners}",
+            at_once=(lambda: most) if most else None,
+            # A CPU trains model after model, so there a free place is no loss.
+            spares=queue.spares if self.capacity.on_gpu else None,
         )
         self._tuners += 1
         run_tuner(searcher, self._orders, self.capacity.gpus)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from functools import partial
 
 from sqlalchemy import Engine, text
@@ -12,6 +12,7 @@ from sqlalchemy import Engine, text
 from groktime.db.claims import fail_runs
 from groktime.db.retry import retrying
 from groktime.service.sweep.plan import REPLAN_CHANGE, Bundle, halves
+from groktime.workers.engines import stack_shape
 
 RECOUNT_SECONDS = 5.0  # of the slots
 SYSTEMIC_BUNDLES = 4  # so many crashing without any progress are no fault of single runs
@@ -49,7 +50,10 @@ class BundleQueue:
         self._engine, self._run_ids, self._plan = engine, list(run_ids), plan
         self._slots, self._say = slots, say
         self._planned_for, self._counted_at = slots(), time.monotonic()
-        self._fresh = deque(plan(self._planned_for, ()))
+        self._fresh: deque[Bundle] = deque()
+        self._shapes: dict[int, Hashable] = {}
+        self._waiting: dict[Hashable, dict[int, None]] = {}  # runs in `_fresh` by their shape
+        self._wait(plan(self._planned_for, ()))
         self._parts: deque[Bundle] = deque()  # of what crashed
         self._given: dict[frozenset[int], tuple[Bundle, bool]] = {}  # and whether it is a part
         self._moved = retrying(lambda: moved(engine, self._run_ids))
@@ -67,6 +71,8 @@ class BundleQueue:
             return None
         is_part, bundle = queue is self._parts, queue.popleft()
         self._given[_ids(bundle)] = bundle, is_part
+        for run in bundle.runs:
+            self._waiting.get(self._shapes[run.id], {}).pop(run.id, None)
         return [[run.id for run in stack.runs] for stack in bundle.stacks]
 
     def _plan_again(self, live: Collection[int]) -> None:
@@ -80,7 +86,22 @@ class BundleQueue:
             return
         self._planned_for = slots
         begun = {run.id for bundle in self._parts for run in bundle.runs}
-        self._fresh = deque(self._plan(slots, {*begun, *live, *self._suspects}))
+        self._wait(self._plan(slots, {*begun, *live, *self._suspects}))
+
+    def _wait(self, bundles: Sequence[Bundle]) -> None:
+        self._fresh = deque(bundles)
+        self._waiting.clear()
+        for bundle in bundles:
+            for run in bundle.runs:
+                shape = self._shapes.setdefault(run.id, stack_shape(run.spec))
+                self._waiting.setdefault(shape, {})[run.id] = None
+
+    def spares(self, stack: Sequence[int]) -> list[int]:
+        """Runs that may take the places of this stack's when those have ended.
+
+        A bundle that is given out later finds them taken, and trains the rest.
+        """
+        return [*self._waiting.get(self._shapes[stack[0]], ())]
 
     def trained(self, runs: Sequence[int]) -> None:
         """A bundle ended well."""

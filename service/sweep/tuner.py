@@ -47,6 +47,13 @@ class Crash:
     node_died: bool = False
 
 
+Spares = Callable[[Sequence[int]], Sequence[int]]  # runs of a stack's shape that nobody has begun
+
+
+def _none(stack: Sequence[int]) -> Sequence[int]:
+    return ()
+
+
 class Feed(Protocol):
     """Where a searcher gets its runs from."""
 
@@ -70,6 +77,7 @@ class _Order:
     name: str
     stacks: Sequence[Sequence[int]]
     tries: int = 0
+    is_first: bool = True  # and not tried before
 
     @property
     def runs(self) -> list[int]:
@@ -84,11 +92,20 @@ class FedSearcher(Searcher):
     """
 
     def __init__(
-        self, feed: Feed, engine: Engine, name: str, at_once: Callable[[], int] | None = None
+        self,
+        feed: Feed,
+        engine: Engine,
+        name: str,
+        at_once: Callable[[], int] | None = None,
+        spares: Spares | None = None,
     ) -> None:
-        """`at_once` counts how many trials there may be now; without it, what Ray has room for."""
+        """`at_once` counts how many trials there may be now; without it, what Ray has room for.
+
+        `spares` are further runs that a worker may take into the places of a stack's that ended.
+        """
         super().__init__(metric="training_seconds", mode="min")
         self._feed, self._engine, self.name = feed, engine, name
+        self._spares = spares
         self._live: dict[str, _Order] = {}
         self._again: deque[_Order] = deque()
         self._count, self._most, self._counted_at = at_once, 0, -math.inf
@@ -106,7 +123,15 @@ class FedSearcher(Searcher):
         self.given += 1
         order.name = f"{self.name}/{self.given}"
         self._live[trial_id] = order
-        return {"bundle": {"name": order.name, "stacks": [list(stack) for stack in order.stacks]}}
+        # What crashed is tried alone, so that no other run can be the cause.
+        spare = self._spares if self._spares is not None and order.is_first else _none
+        return {
+            "bundle": {
+                "name": order.name,
+                "stacks": [list(stack) for stack in order.stacks],
+                "spares": [list(spare(stack)) for stack in order.stacks],
+            }
+        }
 
     def _next(self) -> _Order | None:
         # Tune keeps a record of each trial to its end.
@@ -144,6 +169,7 @@ class FedSearcher(Searcher):
             self._feed.crashed(order.runs, crash.reason)
             return
         order.tries += counts
+        order.is_first = False
         self._again.append(order)
         self.retried += 1
 

@@ -331,3 +331,24 @@ def test_a_server_that_refuses_writes_for_a_while_is_waited_for(
         database_server.execute(f"ALTER DATABASE {database.name} RESET {setting}")
         recorder.flush()
     assert epochs(database, mine.run_id) == list(range(1, 11))
+
+
+def test_runs_that_are_added_are_recorded_like_the_first(database: Database) -> None:
+    specs = [grok_spec(seed=seed) for seed in (1, 2, 3)]
+    first, begun, fresh = claim_all(database.engine, specs)
+    with Recorder(database.engine, [begun], lease_seconds=60) as recorder:
+        assert recorder.record(0, 1, curve(begun.spec, 20))
+    release(database.engine, [begun], "its worker went away")
+    with Recorder(database.engine, [first], lease_seconds=60) as recorder:
+        assert recorder.record(0, 1, curve(first.spec, 10))
+        known = {begun.run_id: [12]}
+        (again,) = claim(database.engine, [begun.run_id], "me", 60, known)
+        assert again.resume_epoch == 12
+        recorder.add([again, fresh])
+        assert recorder.record(1, 13, curve(begun.spec, 20)[12:])
+        assert recorder.record(2, 1, curve(fresh.spec, 5))
+        assert recorder.owns(1)
+        recorder.finish(1, Ended(epochs=20))
+    assert [len(epochs(database, c.run_id)) for c in (first, again, fresh)] == [10, 20, 5]
+    assert epochs(database, begun.run_id) == list(range(1, 21))
+    assert run_row(database, begun.run_id)["state"] == "done"

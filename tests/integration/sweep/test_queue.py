@@ -50,7 +50,10 @@ class Cluster:
         self.queue = BundleQueue(
             database.engine, list(self.runs), self._plan, lambda: self.slots, self.told.append
         )
-        self.searcher = FedSearcher(self.queue, database.engine, "sweep-1-0", lambda: 3)
+        self.searcher = FedSearcher(
+            self.queue, database.engine, "sweep-1-0", lambda: 3, self.queue.spares
+        )
+        self.spares: dict[str, list[int]] = {}
 
     def _plan(self, slots: int, begun: Collection[int]) -> list[Bundle]:
         self.planned.append(slots)
@@ -67,6 +70,7 @@ class Cluster:
         bundle = config["bundle"]
         runs = [run for stack in bundle["stacks"] for run in stack]
         self.trials[trial] = runs
+        self.spares[trial] = [run for stack in bundle["spares"] for run in stack]
         claim(self.database.engine, runs, f"{bundle['name']}@host:1", 600.0)
         return trial, runs
 
@@ -204,3 +208,17 @@ def test_the_rest_is_planned_anew_when_nodes_have_come(
     _, third = cluster.start()
     assert not set(third) & {*first, *second}
     assert cluster.planned == [2, 8], "nothing has changed since"
+
+
+def test_a_stack_may_be_refilled_with_what_nobody_has_begun_unless_it_crashed(
+    database: Database, tmp_path: Path
+) -> None:
+    cluster = Cluster(database, tmp_path, together=3)
+    first, one = cluster.start()
+    assert sorted([*one, *cluster.spares[first]]) == sorted(cluster.runs)
+    second, two = cluster.start()
+    assert sorted([*one, *two, *cluster.spares[second]]) == sorted(cluster.runs)
+    cluster.crash(first, CRASH)
+    again, same = cluster.start()
+    assert same == one
+    assert cluster.spares[again] == [], "what crashed is tried alone"

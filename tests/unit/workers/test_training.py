@@ -14,7 +14,8 @@ from worker_runs import Recording, make_run, memorising_run, random_labels, same
 from groktime.service.errors import CheckpointError, StackError
 from groktime.service.spec import FixedStop, RunSpec, needed
 from groktime.workers.checkpoints import CheckpointStore
-from groktime.workers.engines import engine_fingerprint
+from groktime.workers.engines import Engine, engine_fingerprint
+from groktime.workers.native import unavailable
 from groktime.workers.training import Outcome, train
 
 TORCH: dict[str, Any] = {"device": "cpu", "engine": "torch"}
@@ -190,3 +191,57 @@ def test_runs_that_cannot_share_a_stack_are_refused_before_anything_is_recorded(
     with pytest.raises(StackError, match="width"):
         train([make_run(width=8), make_run(width=16)], sink, **TORCH)
     assert sink.rows == {}
+
+
+@pytest.mark.parametrize("engine", ["torch", "native"])
+def test_a_place_that_is_free_is_taken_by_another_run_and_no_curve_changes(
+    engine: Engine, tmp_path: Path
+) -> None:
+    if engine == "native" and unavailable() is not None:
+        pytest.skip("no C compiler on this machine")
+    # Of the first four two end early; one of the others goes on from a checkpoint.
+    lengths = [3, 30, 4, 40, 8, 9, 20]
+    runs = [
+        make_run(seed=seed, stop=FixedStop(max_epochs=length))
+        for seed, length in enumerate(lengths, start=1)
+    ]
+    options: dict[str, Any] = {"device": "cpu", "engine": engine}
+    store = CheckpointStore(tmp_path)
+    train(
+        runs[-1:], Recording(), **options, checkpoints=store, should_stop=after_blocks(2),
+        block_seconds=0,
+    )  # fmt: skip
+    (resumed,) = store.epochs(runs[-1].key, engine_fingerprint(runs[-1], **options))
+    waiting = [(runs[4], 0), (runs[5], 0), (runs[6], resumed)]
+    asked: list[int] = []
+
+    def refill(places: int) -> list[tuple[RunSpec, int]]:
+        asked.append(places)
+        taken, waiting[:] = waiting[:places], waiting[places:]
+        return taken
+
+    sink = Recording()
+    outcomes = train(runs[:4], sink, **options, checkpoints=store, refill=refill, block_seconds=0)
+    assert not waiting
+    assert asked[0] == 1, "as soon as a quarter of the places is free"
+    assert [outcome and outcome.epochs for outcome in outcomes] == lengths
+    for number, run in enumerate(runs):
+        alone = Recording()
+        train([run], alone, **options)
+        whole = alone.curve(0)
+        first = resumed if number == 6 else 0
+        assert same(sink.curve(number), whole[first:])
+    assert store.keys() == set()
+
+
+def test_a_stack_that_nobody_refills_ends_as_before() -> None:
+    runs = [make_run(seed=seed, stop=FixedStop(max_epochs=3)) for seed in (1, 2)]
+    asked: list[int] = []
+
+    def nothing(places: int) -> list[tuple[RunSpec, int]]:
+        asked.append(places)
+        return []
+
+    outcomes = train(runs, Recording(), **TORCH, refill=nothing)
+    assert [outcome and outcome.epochs for outcome in outcomes] == [3, 3]
+    assert len(asked) == 1, "who had none is not asked again"
