@@ -323,9 +323,10 @@ def description(content: SuiteContent) -> str:
 
 def _about(content: SuiteContent) -> str:
     """One line for a list of pages."""
-    if content.name.removesuffix(RELEASED) in shipped_suites():
-        return load_suite(content.name).file.description
-    return content.summary.description
+    if content.name.removesuffix(RELEASED) not in shipped_suites():
+        return content.summary.description
+    said = load_suite(content.name).file.description
+    return f"{said}; no positions" if content.name.endswith(RELEASED) else said
 
 
 def _claims_table(content: SuiteContent, answer: CellTests) -> Table:
@@ -412,7 +413,7 @@ def result_files(connection: Connection) -> tuple[dict[str, bytes], list[Finding
     shown = [picture for _, picture in _carrying(chapters[0])]
     if both is not None:
         drawings[both[0].stem] = both[0]
-        shown.append(both[1])
+        shown.insert(0, both[1])
     for stem, drawing in drawings.items():
         files[f"results/figures/{stem}.svg"] = render(drawing, ("svg",))["svg"]
     files["results.md"] = front_page(rows, everyone, shown).encode()

@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fixtures.database import Database, Server, scratch_database
+from fixtures.database import Database
 from numpy.typing import NDArray
 from sqlalchemy import text
 
 from groktime.db.curve import COLUMNS
-from groktime.db.load import load_dump
 from groktime.db.suites import spec_from_json
 from groktime.service.answers.crossing import crossing
 from groktime.service.answers.question import Question
@@ -27,7 +26,6 @@ from groktime.service.report.files import numbers
 from groktime.service.report.paper import overall, strata
 from groktime.service.report.results import CHAPTERS, MOST_ROWS, findings_markdown, findings_table
 from groktime.service.spec import RunSpec
-from groktime.service.suites.stored import check_stored
 from groktime.workers.engines import engine_fingerprint
 from groktime.workers.training import Outcome, train
 
@@ -37,11 +35,9 @@ EPOCHS_ALIKE = 20  # compared where another engine trained: rounding has not gro
 
 
 @pytest.fixture(scope="module")
-def recorded(database_server: Server, template_database: str) -> Iterator[Database]:
-    with scratch_database(database_server, template_database) as database:
-        for path in FILES:
-            load_dump(database.engine, path, check_stored)
-        yield database
+def recorded(demo_state: Database) -> Database:
+    """A database that holds the recordings, shared with the tests of the demo's state."""
+    return demo_state
 
 
 def deviations(ours: Any, theirs: Any, where: str = "") -> Iterator[str]:
