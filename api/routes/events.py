@@ -45,6 +45,7 @@ SELECT s.id, s.name, s.revision,
                            OR r.state = 'running' AND r.lease_until < now()) AS stale,
        count(*) FILTER (WHERE r.state = 'done') AS done,
        count(*) FILTER (WHERE r.state = 'failed') AS failed,
+       count(*) FILTER (WHERE r.state = 'set_aside') AS set_aside,
        coalesce(sum(r.last_epoch), 0) AS epochs
 FROM suites s JOIN suite_runs sr ON sr.suite_id = s.id AND NOT sr.inherited
 JOIN runs r ON r.id = sr.run_id
@@ -207,6 +208,7 @@ class EventHub:
                     "stale": row.stale,
                     "done": row.done,
                     "failed": row.failed,
+                    "set_aside": row.set_aside,
                 },
                 epochs=int(row.epochs),
             )
@@ -274,7 +276,7 @@ class EventsQuery(StrictQuery):
                     "schema": {"type": "string"},
                     "example": 'id: 1.42\nevent: progress\ndata: {"suite": "demo", "revision": 42, '
                     '"runs": 30, "states": {"pending": 4, "running": 2, "stale": 0, "done": 24, '
-                    '"failed": 0}, "epochs": 18230}\n\n',
+                    '"failed": 0, "set_aside": 0}, "epochs": 18230}\n\n',
                 }
             }
         }

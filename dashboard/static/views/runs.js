@@ -22,7 +22,7 @@ const COLUMNS = [
   ["width", "Width d", true, String],
   ["params", "P", true, (value) => human(value)],
   ["seed", "Seed", true, String],
-  ["state", "State", false, (value) => el("span", { class: `badge ${value}` }, value)],
+  ["state", "State", false, (value) => el("span", { class: `badge ${value}` }, value.replace("_", " "))],
   ["last_epoch", "Epochs", true, (value) => whole(value)],
   ["e_train", "Train 99 %", true, reached],
   ["e_val", "Val 98 %", true, reachedVal],
@@ -78,7 +78,7 @@ export function view() {
   function drawControls(query, all) {
     const any = { value: "", text: "all" };
     const keep = (name, value) => set({ [name]: value || null, cursor: null, page: null });
-    const pick = (label, name, values) => select(label, name, [any, ...values.map((v) => ({ value: v, text: String(v) }))],
+    const pick = (label, name, values) => select(label, name, [any, ...values.map((v) => ({ value: v, text: String(v).replace("_", " ") }))],
       query.get(name) ?? "", { onChange: (value) => keep(name, value) });
     const number = (label, name) => numberField(label, name, query.get(name), { min: 0, onChange: (value) => keep(name, value) });
     refill(controls,
@@ -91,7 +91,7 @@ export function view() {
       number("Width d", "width"),
       ...(query.get("group") === "cells" ? [] : [
         number("Seed", "seed"),
-        pick("State", "state", ["done", "running", "pending", "stale", "failed"]),
+        pick("State", "state", ["done", "set_aside", "running", "pending", "stale", "failed"]),
       ]),
       ...axisPickers(query.get("group") === "cells" ? suite : filterable(suite), query, { any: true, onChange: keep }), suiteNote(suite));
   }

@@ -81,6 +81,7 @@ def test_a_new_client_hears_where_every_suite_stands(api: httpx.Client) -> None:
         "stale": 0,
         "done": 202,
         "failed": 1,
+        "set_aside": 0,
     }
     assert heard["decay"]["runs"] == 144
 

@@ -10,16 +10,21 @@ from pathlib import Path
 
 import httpx
 import pytest
+from fixtures.curves import Ended
 from fixtures.database import Database
 from fixtures.http import asking
 from fixtures.located import small_cell, train_located
-from fixtures.seeded import p_cross
+from fixtures.seeded import made_up_run, p_cross
 
 from groktime.api.client import Client, Refused
+from groktime.db.claims import claim
+from groktime.db.recorder import Recorder
+from groktime.db.suites import open_runs
 from groktime.db.sweeps import list_sweeps
 from groktime.service.suites import load_suite
 from groktime.service.suites.loader import cell_suite
 from groktime.service.sweep.jobs import copy_suite_files
+from groktime.service.sweep.selection import register
 
 SUITE = small_cell()
 
@@ -96,6 +101,30 @@ def test_charts_shade_where_a_search_that_goes_on_expects_the_points(
         s["line"].get("dash") == "dot" and s["type"] == "rect" for s in figure["layout"]["shapes"]
     )
     assert "design locate" in figure["layout"]["meta"]["caption"]
+
+
+def test_a_run_set_aside_counts_where_it_was_chosen_and_is_told_everywhere(
+    api: httpx.Client, seeded: Database
+) -> None:
+    train_located(seeded.engine, SUITE, 4)
+    engine, least = seeded.engine, min(run.model.width for run in SUITE.runs())
+    slow = next(r for r in SUITE.runs() if r.kind == "speed" and r.model.width == least)
+    suite_id = register(SUITE, engine, [slow]).suite_id
+    (held,) = claim(engine, [open_runs(engine, suite_id)[slow.key]], "worker", 60)
+    rows, _ = made_up_run(slow)
+    with Recorder(engine, [held], lease_seconds=60) as recorder:
+        assert recorder.record(0, 1, rows[:200])
+        recorder.finish(0, Ended(200, state="set_aside", stopped_by="set_aside"))
+    covered = api.get(f"/suites/{SUITE.name}/coverage").json()
+    assert (covered["states"]["done"], covered["states"]["set_aside"]) == (4, 1)
+    (cell,) = api.get(f"/suites/{SUITE.name}/placement").json()["cells"]
+    assert cell["runs"] == 5
+    asked = {"suite": SUITE.name, "state": "set_aside"}
+    (run,) = api.get("/runs", params=asked).json()["items"]
+    assert (run["state"], run["last_epoch"], run["id"]) == ("set_aside", 200, held.run_id)
+    table = list(csv.DictReader(io.StringIO(api.get(f"/export/{SUITE.name}.csv").text)))
+    (exported,) = [row for row in table if row["state"] == "set_aside"]
+    assert exported["set_aside_epoch"] == "200"
 
 
 def test_a_grid_has_no_placement(api: httpx.Client) -> None:
