@@ -24,13 +24,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from groktime.db.migrating import migrate
 from rich.console import Console
 from rich.table import Table
 from sqlalchemy import Engine, text
 
 from groktime.db import embedded
 from groktime.db.engine import connect
+from groktime.db.migrate import migrate
 from groktime.service.settings import Settings
 from groktime.service.suites import Suite, load_suite
 from groktime.service.suites.expansion import expand
