@@ -19,7 +19,12 @@ from groktime.dashboard.figures.theme import (
     width_colour,
 )
 from groktime.service.analysis.capacity import SAG, CapacityFit
-from groktime.service.answers.capacity import CapacityAnswer, CapacityPoint, WidthCapacity
+from groktime.service.answers.capacity import (
+    SMALL_LAST_BATCH,
+    CapacityAnswer,
+    CapacityPoint,
+    WidthCapacity,
+)
 from groktime.service.answers.wording import bits_source, bits_text
 from groktime.service.words import count, human, percent, setting_text
 
@@ -39,9 +44,9 @@ class CapacityMeta(Meta):
     thresholds: Sequence[Threshold]
 
 
-SMALL_BATCH = 0.2  # share of a batch below which the last one is called small
 FLAGS = {
     "not_saturated": "never filled: the largest dataset still fits, so its plateau is a lower end",
+    "last_batch_dip": "dips where the last batch is small: a full step on few examples",
     "sagging": "falls past its maximum: larger datasets made training harder",
 }
 
@@ -135,7 +140,7 @@ def dips(answer: CapacityAnswer) -> dict[int, CapacityPoint]:
 def _small(point: CapacityPoint) -> bool:
     if point.last_batch is None or point.batch_size is None:
         return False
-    return point.last_batch < SMALL_BATCH * point.batch_size
+    return point.last_batch < SMALL_LAST_BATCH * point.batch_size
 
 
 def capacity_fit_figure(answer: CapacityAnswer) -> Figure:

@@ -24,7 +24,7 @@ ZOOMS = 8  # each narrows it eightfold
 KINK = 1e-6  # the search finds slope and plateau to better than this share
 
 Source = Literal["fitted", "matched_suite", "paper"]
-Flag = Literal["not_saturated", "sagging"]
+Flag = Literal["not_saturated", "sagging", "last_batch_dip"]
 IntervalKind = Literal["bootstrap", "t"]  # widths resampled, or least squares with few widths
 
 
@@ -55,7 +55,8 @@ class Plateau:
     """Cap of one width: the plateau of its capacity curve M_T(n), bits.
 
     `not_saturated`: no n lay past the fitted kink, so the plateau is a lower bound;
-    `sagging`: M_T falls again past its maximum.
+    `sagging`: M_T falls again past its maximum. `error` is the standard error of the plateau over
+    its points: dataset sizes and seeds.
     """
 
     width: int
@@ -63,12 +64,18 @@ class Plateau:
     capacity: Annotated[float, Field(description="bits")]
     low: float | None = None
     high: float | None = None
-    flags: Annotated[tuple[Flag, ...], Field(description="not_saturated, sagging")]
+    flags: Annotated[tuple[Flag, ...], Field(description="not_saturated, sagging, last_batch_dip")]
+    error: Annotated[
+        float | None, Field(description="standard error over the points on the plateau")
+    ] = None
 
 
 @dataclass(frozen=True)
 class CapacityFit:
-    """Cap = intercept + C·P by least squares."""
+    """Cap = intercept + C·P by least squares.
+
+    The interval carries the widths and, of each plateau, its dataset sizes and seeds.
+    """
 
     slope: Annotated[float, Field(description="C_model, bits per parameter")]
     low: float | None
@@ -156,13 +163,16 @@ def capacity(
         return Capacity(chosen, plateaus, (), None, missing)
     line = stats.linregress(params, caps)
     kind: IntervalKind | None = None
-    low, high = _line_bootstrap(params, caps, level, n_resamples, seed)
+    errors = np.array([p.error or 0.0 for p in used])
+    low, high = _line_bootstrap(params, caps, errors, level, n_resamples, seed)
     if low[0] is not None:
         kind = "bootstrap"
     elif len(params) == FEW_WIDTHS:
         kind = "t"
         reach = float(stdtrit(len(params) - 2, 0.5 + level / 2))
-        slope_half, intercept_half = reach * line.stderr, reach * line.intercept_stderr
+        own = _line_errors(params, errors)
+        slope_half = reach * max(float(line.stderr), own[0])
+        intercept_half = reach * max(float(line.intercept_stderr), own[1])
         low = (float(line.slope - slope_half), float(line.intercept - intercept_half))
         high = (float(line.slope + slope_half), float(line.intercept + intercept_half))
     fit = CapacityFit(
@@ -192,28 +202,29 @@ def _plateau(runs: CapacityRuns, width: int, method: Method, level: float) -> Pl
         growing = np.argmax(bits) == len(bits) - 1
         flags = ("not_saturated", *sagging) if growing else sagging
         return Plateau(width=width, params=params, capacity=peak, flags=flags)
-    slope, cap, half = hinge(n * label_bits, bits, level)
+    slope, cap, error, count = hinge(n * label_bits, bits)
     if slope * n[-1] * label_bits <= cap * (1 + KINK):
         # Beyond the data the hinge is free; the maximum is a lower bound.
         flags = ("not_saturated", *sagging)
         return Plateau(width=width, params=params, capacity=peak, flags=flags)
+    half = None if error is None else float(stdtrit(count - 1, 0.5 + level / 2)) * error
     return Plateau(
         width=width,
         params=params,
         capacity=cap,
+        error=error,
         low=None if half is None else cap - half,
         high=None if half is None else cap + half,
         flags=sagging,
     )
 
 
-def hinge(
-    complexity: FloatArray, bits: FloatArray, level: float
-) -> tuple[float, float, float | None]:
-    """Fit min(s·K, Cap) to M_T(K) with s ≤ 1; returns s, Cap and the half-width of its interval.
+def hinge(complexity: FloatArray, bits: FloatArray) -> tuple[float, float, float | None, int]:
+    """Fit min(s·K, Cap) to M_T(K) with s ≤ 1, by all points: sizes and seeds.
 
-    Residuals are scaled to the curve's height so that soft-L1 bends at one per cent of it; the
-    interval is the t interval of a mean over the points on the plateau, None with fewer than two.
+    Returns s, Cap, its standard error as that of a mean over the points on the plateau (None with
+    fewer than two), and their number. Residuals are scaled to the curve's height so that soft-L1
+    bends at one per cent of it.
     """
     peak = max(float(bits.max()), 1.0)
     x, y = complexity / peak, bits / peak
@@ -221,10 +232,9 @@ def hinge(
     on_plateau = slope * x >= cap * (1 - KINK)
     count = int(on_plateau.sum())
     if count < 2:
-        return slope, cap * peak, None
+        return slope, cap * peak, None, count
     spread = float(np.sqrt(np.sum((y[on_plateau] - cap) ** 2) / (count - 1)))
-    half = float(stdtrit(count - 1, 0.5 + level / 2)) * spread / np.sqrt(count)
-    return slope, cap * peak, float(half * peak)
+    return slope, cap * peak, float(spread / np.sqrt(count) * peak), count
 
 
 def _least_soft_l1(x: FloatArray, y: FloatArray) -> tuple[float, float]:
@@ -251,10 +261,26 @@ def _least_soft_l1(x: FloatArray, y: FloatArray) -> tuple[float, float]:
 Bounds = tuple[float | None, float | None]
 
 
+def _line_errors(params: FloatArray, errors: FloatArray) -> tuple[float, float]:
+    """Standard errors of slope and intercept that the plateaus' own errors make."""
+    design = np.column_stack([params, np.ones_like(params)])
+    weights = np.linalg.pinv(design)
+    slope, intercept = np.sqrt(weights**2 @ errors**2)
+    return float(slope), float(intercept)
+
+
 def _line_bootstrap(
-    params: FloatArray, caps: FloatArray, level: float, n_resamples: int, seed: int
+    params: FloatArray,
+    caps: FloatArray,
+    errors: FloatArray,
+    level: float,
+    n_resamples: int,
+    seed: int,
 ) -> tuple[Bounds, Bounds]:
     """Percentile interval of slope and intercept from resampled widths; None below four.
+
+    Every resampled plateau is moved by an error of its own, so that the interval carries dataset
+    sizes and seeds as well as widths.
 
     Resamples of a single width have no slope and are left out.
     """
@@ -262,7 +288,7 @@ def _line_bootstrap(
         return (None, None), (None, None)
     rng = np.random.default_rng(seed)
     drawn = rng.integers(0, len(params), size=(n_resamples, len(params)))
-    x, y = params[drawn], caps[drawn]
+    x, y = params[drawn], caps[drawn] + errors[drawn] * rng.standard_normal(drawn.shape)
     x_mean, y_mean = x.mean(axis=1), y.mean(axis=1)
     spread = ((x - x_mean[:, None]) ** 2).sum(axis=1)
     proper = np.ptp(x, axis=1) > 0

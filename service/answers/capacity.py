@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Annotated
 
@@ -14,9 +15,11 @@ from sqlalchemy import Connection, text
 from groktime.db.queries.suites import SuiteRecord
 from groktime.service.analysis import ANALYSIS_VERSION
 from groktime.service.analysis.capacity import (
+    SAG,
     BitsPerParameter,
     Capacity,
     CapacityFit,
+    Flag,
     Plateau,
     choose_c_model,
 )
@@ -55,6 +58,7 @@ MATCHED = (
     "eps",
     "weight_decay",
 )
+SMALL_LAST_BATCH = 0.2  # of a batch: below it the last one is called small
 PREFERRED = {"dropout": 0.0, "batch_size": None}
 
 # Other suites with finished capacity runs of the same network and optimiser: those with the nearest
@@ -330,21 +334,41 @@ def _baseline(settings: pd.DataFrame) -> pd.DataFrame:
 
 def _width(plateau: Plateau, runs: pd.DataFrame, fitted: bool) -> WidthCapacity:
     done = runs[runs["width"] == plateau.width].sort_values("n_train")
-    return WidthCapacity(
-        **vars(plateau),
-        fitted=fitted,
-        points=tuple(
-            CapacityPoint(
-                run=row["run_id"],
-                n=row["n_train"],
-                bits=float(row["bits"]),
-                complexity=row["k_mem"],
-                batch_size=(batch := min(row["batch_size"], row["n_train"])),
-                last_batch=row["n_train"] - (-(-row["n_train"] // batch) - 1) * batch,
-            )
-            for row in done.to_dict("records")
-        ),
+    points = tuple(
+        CapacityPoint(
+            run=row["run_id"],
+            n=row["n_train"],
+            bits=float(row["bits"]),
+            complexity=row["k_mem"],
+            batch_size=(batch := min(row["batch_size"], row["n_train"])),
+            last_batch=row["n_train"] - (-(-row["n_train"] // batch) - 1) * batch,
+        )
+        for row in done.to_dict("records")
     )
+    dips: tuple[Flag, ...] = ("last_batch_dip",) if last_batch_dips(points) else ()
+    return WidthCapacity(
+        **vars(replace(plateau, flags=(*plateau.flags, *dips))),
+        fitted=fitted,
+        points=points,
+    )
+
+
+def last_batch_dips(points: Sequence[CapacityPoint]) -> tuple[CapacityPoint, ...]:
+    """Points memorised worse than a smaller and a larger set, whose last batch is a small one.
+
+    A small last batch is a full step on few examples: it undoes what the others have learnt.
+    """
+    mean = {n: float(np.mean([p.bits for p in points if p.n == n])) for n in {p.n for p in points}}
+    found = []
+    for point in points:
+        if point.batch_size is None or point.last_batch is None:
+            continue
+        small = point.last_batch < SMALL_LAST_BATCH * point.batch_size
+        smaller = max((b for n, b in mean.items() if n < point.n), default=0.0)
+        larger = max((b for n, b in mean.items() if n > point.n), default=0.0)
+        if small and point.bits < (1 - SAG) * min(smaller, larger):
+            found.append(point)
+    return tuple(found)
 
 
 def _thresholds(runs: pd.DataFrame, c_model: float) -> tuple[PrimeThreshold, ...]:

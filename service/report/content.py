@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, TypeVar
@@ -33,7 +33,7 @@ from groktime.service.answers.question import (
     Setting,
     convention,
 )
-from groktime.service.answers.records import read_runs, read_suite
+from groktime.service.answers.records import read_capacity, read_runs, read_suite
 from groktime.service.answers.reference import Reference, find_reference
 from groktime.service.answers.registration import Registration, registration
 from groktime.service.answers.suites import (
@@ -53,6 +53,7 @@ CONVENTIONS: tuple[Convention, ...] = (
     ("paper", "online"),
     ("paper", "eval"),
 )
+METHODS: tuple[Method, ...] = ("robust", "paper")
 T = TypeVar("T")
 
 
@@ -115,7 +116,8 @@ def gather(connection: Connection, name: str) -> SuiteContent:
     record = read_suite(connection, name)
     summary = suite_summary(connection, record, record.name)
     runs = read_runs(connection, record)
-    if not runs["state"].isin(("done", "failed")).any():
+    trained = [*runs["state"], *read_capacity(connection, record)["state"]]
+    if not {"done", "failed"} & set(trained):
         raise NotEnough(
             "suite", name, "a suite with finished runs", f"{name} has no finished run to report"
         )
@@ -135,7 +137,8 @@ def gather(connection: Connection, name: str) -> SuiteContent:
         training=training(connection, record),
         main=main,
         tests=tests,
-        settings=tuple(_setting(connection, name, setting, found) for setting in settings),
+        settings=tuple(_setting(connection, name, setting, found) for setting in settings)
+        or tuple(_capacity_settings(connection, name)),
         reference=find_reference(runs, tuple(summary.axes)),
         registration=registration(connection, record),
         law_forms=()
@@ -181,13 +184,35 @@ def _setting(
     )
 
 
+def _capacity_settings(connection: Connection, name: str) -> Iterator[SettingContent]:
+    """Settings of a suite that measures capacity alone, the baseline first."""
+    first = said(partial(capacity, connection, Question(suite=name)))
+    if isinstance(first, str):
+        return
+    others = () if first.chosen is None else first.chosen.other_settings
+    for setting in sorted((first.setting, *others), key=str):
+        found: dict[str, CapacityAnswer] = {}
+        for method in METHODS:
+            question = Question(suite=name, filters=setting, method=method)
+            answer = said(partial(capacity, connection, question))
+            if not isinstance(answer, str):
+                found[method] = answer
+        if found:
+            yield SettingContent(
+                setting=setting,
+                panels=(),
+                c_model={method: answer.c_model for method, answer in found.items()},
+                law="the suite has no cells",
+                capacity=found.get("robust") or next(iter(found.values())),
+            )
+
+
 def _bits(
     connection: Connection, name: str, primes: list[int], filters: Setting
 ) -> dict[str, BitsPerParameter]:
     """C_model of the setting in both methods, as its cells use it."""
     found: dict[str, BitsPerParameter] = {}
-    methods: tuple[Method, ...] = ("robust", "paper")
-    for method in methods:
+    for method in METHODS:
         question = Question(suite=name, prime=primes[0], filters=filters, method=method)
         bits = said(partial(_cell_bits, connection, question))
         if not isinstance(bits, str):

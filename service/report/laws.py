@@ -8,7 +8,11 @@ from dataclasses import dataclass
 from groktime.service.analysis.capacity import SAG, BitsPerParameter
 from groktime.service.analysis.law import LEAST_PRIMES_OF_C, FormFit
 from groktime.service.analysis.regression import RELIABLE_CLUSTERS
-from groktime.service.answers.capacity import CapacityAnswer, WidthCapacity
+from groktime.service.answers.capacity import (
+    CapacityAnswer,
+    WidthCapacity,
+    last_batch_dips,
+)
 from groktime.service.answers.delay_law import DelayLawAnswer
 from groktime.service.answers.law import LawAnswer
 from groktime.service.answers.law_forms import LawForms
@@ -31,6 +35,7 @@ from groktime.service.words import (
     whole,
 )
 
+CENTRAL_DECAY = 1.0  # of the networks whose crossing is asked about
 CLOSE_AIC = 2.0  # forms closer than this explain the widths equally well
 
 
@@ -87,7 +92,10 @@ def capacity_blocks(content: SuiteContent) -> list[Block]:
     )
     several = len(content.settings) > 1
     said = [f"{'; '.join(names)}: {note}" if several else note for note, names in notes.items()]
-    if any(_has_line(part, c_model(content, part)) for part in content.settings):
+    by_decay = protocol_sentences(content)
+    if by_decay:
+        said = [*by_decay, *said]
+    elif any(_has_line(part, c_model(content, part)) for part in content.settings):
         said.append(ABOUT_PAPER_BITS)
     return [table, *(Paragraph(sentence) for sentence in said)]
 
@@ -97,6 +105,49 @@ ABOUT_PAPER_BITS = (
     "that the authors released measure capacity on modular data and take C_model as given, so that "
     "no released run stands behind the printed value."
 )
+
+
+def protocol_sentences(content: SuiteContent) -> list[str]:
+    """Where the paper's constant comes from, and what is missing to Morris et al.'s."""
+    found = {
+        float(decay): bits
+        for part in content.settings
+        if isinstance(decay := part.setting.get("weight_decay"), int | float)
+        and (bits := c_model(content, part)) is not None
+        and bits.source == "fitted"
+    }
+    if len(found) < 2:
+        return []
+    holds = [
+        f"{decay:g}"
+        for decay, bits in sorted(found.items())
+        if bits.low is not None and bits.high is not None and bits.low <= PAPER_BITS <= bits.high
+    ]
+    nearest = min(found, key=lambda decay: abs(found[decay].value - PAPER_BITS))
+    said = [
+        f"Where {PAPER_BITS:g} comes from: the interval contains it at weight decay "
+        f"{' and '.join(holds)}; the nearest value is {c_model_text(found[nearest])} at "
+        f"{nearest:g}."
+        if holds
+        else f"Where {PAPER_BITS:g} comes from: at no weight decay measured here does the interval "
+        f"contain it; the nearest value is {c_model_text(found[nearest])} at {nearest:g}."
+    ]
+    if CENTRAL_DECAY in found:
+        said.append(
+            f"At weight decay {CENTRAL_DECAY:g}, with which the central networks train, C_model is "
+            f"{c_model_text(found[CENTRAL_DECAY])}: a capacity fraction f reckoned with "
+            f"{PAPER_BITS:g} is {plain(found[CENTRAL_DECAY].value / PAPER_BITS)} of theirs."
+        )
+    most = max(found, key=lambda decay: found[decay].value)
+    said.append(
+        f"The largest, {c_model_text(found[most])} at weight decay {most:g}, is "
+        f"{100 * found[most].value / MORRIS_BITS:.0f} % of Morris et al.'s {MORRIS_BITS:g}: "
+        "removing decay alone does not give the rest."
+        if found[most].value < MORRIS_BITS
+        else f"At weight decay {most:g} C_model reaches Morris et al.'s {MORRIS_BITS:g}: "
+        f"{c_model_text(found[most])}."
+    )
+    return said
 
 
 def _has_line(part: SettingContent, bits: BitsPerParameter | None) -> bool:
@@ -120,8 +171,14 @@ def capacity_limits(part: SettingContent) -> list[str]:
     runs = sum(len(w.points) for w in widths)
     found = [
         f"C_model rests on {runs} runs at {count(len(widths), 'width')}; its interval is over "
-        "widths and carries neither seeds nor dataset sizes."
+        "widths, dataset sizes and the seeds there are."
     ]
+    dips = {point.n: point for width in widths for point in last_batch_dips(width.points)}
+    for n, point in sorted(dips.items()):
+        found[0] += (
+            f" The dip at n = {whole(n)} is the last batch's: it holds {point.last_batch} of "
+            f"{point.batch_size} examples, a full step on few of them."
+        )
     worse = falls(part)
     if worse:
         found[0] += (
@@ -157,8 +214,18 @@ def falls(part: SettingContent) -> list[float]:
     """Of fitted widths whose curve falls by more than a sag: by what share, largest set or not."""
     if isinstance(part.capacity, str):
         return []
-    found = (_largest_fall([p.bits for p in w.points]) for w in _in_the_line(part.capacity))
+    found = (_largest_fall(_without_dips(w)) for w in _in_the_line(part.capacity))
     return [fall for fall in found if fall > SAG]
+
+
+def _without_dips(width: WidthCapacity) -> list[float]:
+    """Bits by growing sets, a mean over seeds, without dips that the last batch explains."""
+    dips = {point.n for point in last_batch_dips(width.points)}
+    by_size: dict[int, list[float]] = {}
+    for point in width.points:
+        if point.n not in dips:
+            by_size.setdefault(point.n, []).append(point.bits)
+    return [sum(bits) / len(bits) for _, bits in sorted(by_size.items())]
 
 
 def _largest_fall(bits: list[float]) -> float:

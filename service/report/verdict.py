@@ -16,6 +16,7 @@ from groktime.service.report.laws import (
     collapse_sentence,
     falls,
     form_sentence,
+    protocol_sentences,
 )
 from groktime.service.report.predictions import (
     across,
@@ -117,7 +118,8 @@ def verdict(content: SuiteContent) -> tuple[str, ...]:
     """Both of the appendix's questions, the constants, and what the runs cannot say."""
     answer = content.answer
     if answer is None:
-        return (f"Nothing can be said: {content.tests[content.main]}.",)
+        measured = protocol_sentences(content)
+        return tuple(measured) or (f"Nothing can be said: {content.tests[content.main]}.",)
     return tuple(
         [
             *prediction(answer),

@@ -44,7 +44,7 @@ def test_hinge_finds_slope_and_plateaus() -> None:
 def test_the_hinge_rises_by_the_share_of_a_label_that_is_memorised() -> None:
     runs = hinge_runs()
     here = runs.width == WIDTHS[0]
-    assert hinge(runs.n[here] * BITS, runs.bits[here], 0.95)[0] == pytest.approx(0.95, rel=1e-3)
+    assert hinge(runs.n[here] * BITS, runs.bits[here])[0] == pytest.approx(0.95, rel=1e-3)
 
 
 def test_intervals_hold_the_truth_under_noise() -> None:
@@ -139,3 +139,23 @@ def test_check_values_of_the_central_prime() -> None:
 def test_no_runs_are_refused() -> None:
     with pytest.raises(AnalysisError, match="capacity: no runs"):
         capacity(CapacityRuns([], [], [], [], 115))
+
+
+def test_the_interval_carries_seeds_and_sizes_not_the_widths_alone() -> None:
+    """Plateaus that lie on one line though their points scatter still leave C uncertain."""
+    runs = hinge_runs()
+    order = np.arange(len(runs))
+    first = np.where(order % 2 == 0, 1.1, 0.9)  # two seeds, as far above as below
+    twice = CapacityRuns(
+        np.tile(runs.width, 2),
+        np.tile(runs.params, 2),
+        np.tile(runs.n, 2),
+        np.concatenate([runs.bits * first, runs.bits * (2 - first)]),
+        115,
+    )
+    exact, found = capacity(runs).fit, capacity(twice).fit
+    assert exact is not None
+    assert found is not None
+    assert exact.high - exact.low < 0.01
+    assert found.high - found.low > 0.1
+    assert found.low < 2.0 < found.high

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pandas as pd
 
-from groktime.service.answers.capacity import capacity_inputs, measured_runs
+from groktime.service.answers.capacity import (
+    CapacityPoint,
+    capacity_inputs,
+    last_batch_dips,
+    measured_runs,
+)
 
 RUNS = pd.DataFrame(
     [
@@ -31,3 +36,15 @@ def test_nothing_finished_is_nothing_to_fit() -> None:
     waiting = RUNS[RUNS["state"] == "pending"]
     assert len(measured_runs(waiting)) == 0
     assert capacity_inputs(waiting) is None
+
+
+def point(n: int, bits: float) -> CapacityPoint:
+    last = n - (-(-n // 512) - 1) * 512
+    return CapacityPoint(run=n, n=n, bits=bits, complexity=6.8 * n, batch_size=512, last_batch=last)
+
+
+def test_a_dip_is_laid_to_its_last_batch_only_where_that_is_small() -> None:
+    curve = [point(1891, 5583), point(2601, 4100), point(3576, 5526), point(9300, 5093)]
+    assert [p.n for p in last_batch_dips(curve)] == [2601], "2601 = 5·512 + 41"
+    full = [point(2048, 5583), point(2560, 4100), point(3584, 5526)]
+    assert last_batch_dips(full) == ()
