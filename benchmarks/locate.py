@@ -6,12 +6,18 @@ designs place the crossing and the onset of the same cells: the chooser of servi
 bisection with three seeds, and the paper's grid (counted, not simulated). What is compared are the
 estimators of service/analysis on the runs each of them trained.
 
-    python benchmarks/locate.py [--cells 300] [--quick] [--json]
+The chooser and the factor of its interval were tuned on the first two kinds of cells; the held-out
+ones have other curves or other noise (networks with rotary positions), another spread of the onset
+and other random numbers, and nothing was tuned on them. `--replay` lets the chooser choose among
+the runs of recorded suites instead, and compares with what all of these runs say.
+
+    python -m benchmarks.locate [--cells 300] [--quick] [--json] [--replay]
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 from collections import defaultdict
@@ -29,11 +35,17 @@ from groktime.service.analysis.inputs import FirstPassages, GrokRuns
 from groktime.service.analysis.onset import OnsetEstimate, onset
 from groktime.service.spec import ladder_index
 from groktime.service.sweep.locate import NARROW, SCAN, Grid, Progress, locate, sign_epochs
-from groktime.service.sweep.priors import DEX, Finding, LocatedKind
+from groktime.service.sweep.priors import DEX, LOCATED_KINDS, Finding, LocatedKind, Run
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
 NOISE = {"central": "central-two-cores-released", "mini": "mini-released"}
 ONSET_SCALE = {"central": 0.06, "mini": 0.12}  # ln P, as measured
+# Curves and noise of cells that nothing was tuned on.
+HELD_OUT = {
+    "held out: central curves, rope noise": ("central-two-cores-released", "mini"),
+    "held out: rope curves and noise": ("mini", "mini"),
+}
+HELD_OUT_SCALE, HELD_OUT_SEED = 0.09, 1_000_000
 ONSET_OFFSET, ONSET_SPREAD = -0.29 * DEX, 0.10 * DEX  # of the onset from the crossing
 WIDTHS = range(16, 258, 2)
 PAPER_SPEED = (*range(20, 129, 4), *range(136, 257, 8))
@@ -208,7 +220,7 @@ class Estimate:
         return None if math.isinf(self.high - self.low) else self.low <= truth <= self.high
 
 
-def estimate(cell: Cell, findings: Sequence[Finding]) -> tuple[Estimate, Estimate]:
+def estimate(cell: Cell | RecordedCell, findings: Sequence[Finding]) -> tuple[Estimate, Estimate]:
     """Both points by the estimators that are reported."""
 
     def column(kind: str, value: Callable[[Finding], float]) -> np.ndarray[Any, Any]:
@@ -367,30 +379,110 @@ def summary(results: Sequence[Result]) -> dict[str, float]:
     }
 
 
+def simulated(
+    recorded: Recorded, scale: float, first: int, count: int, precision: float
+) -> dict[str, dict[str, float]]:
+    """Both designs on the same cells."""
+    located: list[Result] = []
+    bisected: list[Result] = []
+    number = first
+    while len(located) < count:
+        shape = recorded.shapes[number % len(recorded.shapes)]
+        number += 1
+        try:
+            cell = Cell(shape, recorded, scale, number)
+        except LookupError:
+            continue
+        located.append(locating(cell, precision))
+        bisected.append(bisection(Cell(shape, recorded, scale, number)))
+    return {"located": summary(located), "bisection × 3 seeds": summary(bisected)}
+
+
+class RecordedCell:
+    """A recorded prime: the chooser may ask for the runs it has, and for no others."""
+
+    def __init__(self, runs: Sequence[dict[str, Any]]) -> None:
+        self.params = {run["width"]: run["params"] for run in runs}
+        self.k_mem = float(runs[0]["k_mem"])
+        self.runs = {(r["kind"], r["width"], r["seed"]): self._finding(r) for r in runs}
+        self.seeds = sorted({seed for _, _, seed in self.runs})
+
+    @staticmethod
+    def _finding(run: dict[str, Any]) -> Finding:
+        at = (ladder_index(0.99) or 0) - 1
+        place = (run["kind"], run["width"], run["seed"])
+        if run["kind"] == "speed":
+            return Finding(*place, run["first_online"][at], run["last_epoch"])
+        train, val = run["first_online"][at], run["first_val"][(ladder_index(0.98) or 0) - 1]
+        delayed = None if train is None else val is None or val > train
+        return Finding(*place, run["first_val"][at], run["last_epoch"], delayed)
+
+    def chosen(self, precision: float) -> list[Finding]:
+        grid = Grid(
+            dict(sorted(self.params.items())),
+            self.seeds,
+            lambda kind, width: float(self.params[width]),
+            self.k_mem,
+        )
+        every = itertools.product(LOCATED_KINDS, self.params, self.seeds)
+        lost: set[Run] = {run for run in every if run not in self.runs}
+        findings: list[Finding] = []
+        while not (progress := locate(grid, findings, precision=precision, lost=lost)).is_done:
+            asked = progress.choices[:AT_ONCE]
+            findings += [self.runs[c.kind, c.width, c.seed] for c in asked]
+        return findings
+
+
+def replayed(suite: str, precision: float) -> dict[str, float]:
+    """The chooser among a recording's runs, beside the estimates of all of them."""
+    groups: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    with opened(RECORDINGS / f"{suite}.groktime") as archive:
+        for line in archive.read(RUNS).splitlines():
+            run = json.loads(line)["run"]
+            if run["state"] == "done" and run["kind"] != "capacity":
+                groups[run["prime"]].append(run)
+    shares, errors = [], ([], [])
+    for _, runs in sorted(groups.items()):
+        cell = RecordedCell(runs)
+        chosen = cell.chosen(precision)
+        shares.append(len(chosen) / len(runs))
+        whole, part = estimate(cell, list(cell.runs.values())), estimate(cell, chosen)
+        for found, full, own in zip(errors, whole, part, strict=True):
+            if full.at is not None and own.at is not None:
+                found.append((own.at - full.at) / DEX)
+    return {
+        "cells": len(shares),
+        "runs asked for, median % of the recorded": 100 * float(np.median(shares)),
+        "cells with both crossings": len(errors[0]),
+        "RMS difference crossing, dex": float(np.sqrt(np.mean(np.square(errors[0])))),
+        "largest |difference| crossing, dex": float(np.max(np.abs(errors[0]))),
+        "cells with both onsets": len(errors[1]),
+        "RMS difference onset, dex": float(np.sqrt(np.mean(np.square(errors[1])))),
+        "largest |difference| onset, dex": float(np.max(np.abs(errors[1]))),
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--cells", type=int, default=300)
     parser.add_argument("--precision", type=float, default=0.03)
     parser.add_argument("--quick", action="store_true", help="30 cells")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--replay", action="store_true", help="choose among recorded runs")
     options = parser.parse_args()
     count = 30 if options.quick else options.cells
-    table: dict[str, dict[str, float]] = {}
-    for noise, suite in NOISE.items():
-        recorded = read(suite)
-        located, bisected = [], []
-        number = 0
-        while len(located) < count:
-            shape = recorded.shapes[number % len(recorded.shapes)]
-            number += 1
-            try:
-                cell = Cell(shape, recorded, ONSET_SCALE[noise], number)
-            except LookupError:
-                continue
-            located.append(locating(cell, options.precision))
-            bisected.append(bisection(Cell(shape, recorded, ONSET_SCALE[noise], number)))
-        table[f"{noise} noise, located"] = summary(located)
-        table[f"{noise} noise, bisection × 3 seeds"] = summary(bisected)
+    if options.replay:
+        table = {suite: replayed(suite, options.precision) for suite in NOISE.values()}
+    else:
+        table = {}
+        for noise, suite in NOISE.items():
+            recorded = read(suite)
+            found = simulated(recorded, ONSET_SCALE[noise], 0, count, options.precision)
+            table |= {f"{noise} noise, {name}": row for name, row in found.items()}
+        for name, (curves, noise) in HELD_OUT.items():
+            recorded = Recorded(read(curves).shapes, read(noise).residuals)
+            found = simulated(recorded, HELD_OUT_SCALE, HELD_OUT_SEED, count, options.precision)
+            table |= {f"{name}, {design}": row for design, row in found.items()}
     if options.json:
         print(json.dumps(table))
         return
@@ -400,6 +492,8 @@ def main() -> None:
     for name in names:
         cells = " | ".join(f"{column[name]:.3g}" for column in table.values())
         print(f"| {name} | {cells} |")
+    if options.replay:
+        return
     print(
         f"\nThe paper's grid: {PAPER_SEEDS * (len(PAPER_SPEED) + len(PAPER_GROK)):,} runs a cell."
     )

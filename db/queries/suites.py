@@ -65,6 +65,12 @@ class SuiteRecord:
         return None
 
     @property
+    def prior(self) -> tuple[str, ...]:
+        """Earlier suites whose cells told this one where to look."""
+        design = self.spec.get("design") if self.is_located else None
+        return tuple(design.get("prior") or ()) if isinstance(design, Mapping) else ()
+
+    @property
     def analysis(self) -> Mapping[str, Any]:
         """How the suite means to be analysed; empty where its file does not say."""
         written = self.spec.get("analysis")

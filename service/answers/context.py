@@ -68,6 +68,10 @@ class Provenance:
     precision: Annotated[
         Precision | None, Field(description="of a located suite; /crossing says what was reached")
     ] = None
+    prior: Annotated[
+        tuple[str, ...],
+        Field(description="earlier suites that told a located one where to look; no estimate does"),
+    ] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +106,7 @@ def provenance(suite: SuiteRecord, cell: Cell, convention: Convention) -> Proven
         min_delay=convention.min_delay,
         design="locate" if suite.is_located else "grid",
         precision=Precision(asked=asked_precision(suite)) if suite.is_located else None,
+        prior=suite.prior,
     )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -34,6 +35,16 @@ def locate(
     ] = "16-256",
     max_epochs: Annotated[int, typer.Option(help="Runs are censored here.")] = 5000,
     max_runs: Annotated[int, typer.Option(help="Most runs of the cell.")] = 60,
+    max_hours: Annotated[
+        float | None, typer.Option(help="Most core-hours of the cell; default: no limit.")
+    ] = None,
+    seeds_apart: Annotated[
+        bool, typer.Option("--seeds-apart", help="No seed for both the crossing and the onset.")
+    ] = False,
+    prior: Annotated[
+        list[str] | None,
+        typer.Option(help="A suite in the database whose cells tell where to begin."),
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Runs trained at once; default: all that fit.")
     ] = None,
@@ -65,6 +76,11 @@ def locate(
         widths,
         max_epochs,
         max_runs,
+        {
+            **({"max_hours": max_hours} if max_hours is not None else {}),
+            **({"seeds_apart": True} if seeds_apart else {}),
+            **({"prior": prior} if prior else {}),
+        },
     )
     settings = settings_for(device)
     url, engine = ready_database()
@@ -93,8 +109,12 @@ def located_cell(
     widths: str,
     max_epochs: int,
     max_runs: int,
+    more: Mapping[str, Any],
 ) -> Suite:
-    """The suite of one located cell; the same question has the same name."""
+    """The suite of one located cell; the same question has the same name.
+
+    `more` are fields of its design that are not neutral.
+    """
     from groktime.service.errors import InputError
 
     low, sign, high = widths.partition("-")
@@ -109,4 +129,5 @@ def located_cell(
         widths=(int(low), int(high)),
         max_epochs=max_epochs,
         max_runs=max_runs,
+        **more,
     )

@@ -320,8 +320,12 @@ def cell_suite(
     widths: tuple[int, int] = (16, 256),
     max_epochs: int = 5000,
     max_runs: int = 60,
+    **more: Any,
 ) -> Suite:
-    """The suite that locates one cell; the same question makes the same suite."""
+    """The suite that locates one cell; the same question makes the same suite.
+
+    `more` are further fields of its design.
+    """
     others = {name: value for name, value in settings.items() if name != "positions"}
     content: dict[str, Any] = {
         "description": f"The {' and the '.join(place)} at p={prime}, located",
@@ -335,6 +339,7 @@ def cell_suite(
             "precision": precision,
             "widths": {"from": widths[0], "to": widths[1], "step": 2},
             "max_runs": max_runs,
+            **more,
         },
     }
     return made_suite(f"locate-p{prime}", content)

@@ -178,6 +178,12 @@ class _Search:
         self.grid, self.findings, self.precision = grid, findings, precision
         self.prior, self.in_flight, self.lost = prior, in_flight, lost
         self.widths = sorted(grid.params)
+        # Without the widths at which all runs of a kind are lost.
+        self.paired = [
+            width
+            for width in self.widths
+            if all(any((k, width, s) not in lost for s in grid.seeds) for k in LOCATED_KINDS)
+        ]
         self.choices: list[Choice] = []
         self.trained: set[Run] = {(f.kind, f.width, f.seed) for f in findings}
         self.noise = pooled_noise(findings, prior.noise)
@@ -186,6 +192,8 @@ class _Search:
 
     def crossing(self) -> Point:
         """Scan, bisect, then seeds; each step asks for what it lacks and waits for it."""
+        if not self.paired:
+            return Point("undecided")
         differences = self._differences()
         measured = [w for w in sorted(differences) if not math.isnan(differences[w])]
         unresolved = [w for w in sorted(differences) if math.isnan(differences[w])]
@@ -202,7 +210,7 @@ class _Search:
         point = self._interpolated(low, high, differences)
         if len(changes) > 1 and self._settle_signs(changes, measured, differences):
             return point
-        between = [w for w in self.widths if low < w < high]
+        between = [w for w in self.paired if low < w < high]
         x0, x1 = self.grid.log_params(low), self.grid.log_params(high)
         if x1 - x0 > NARROW and between:
             # Towards the root, but never so near an end that the other side stays wide.
@@ -275,12 +283,14 @@ class _Search:
         centre = math.log(self.grid.k_mem) + self.prior.crossing
         step = min(SCAN, max(NARROW, 2 * self.prior.crossing_spread))
         for offset in (0.0, step, -step):
-            self._ask_pair(self.grid.nearest(centre + offset), "first look around the prior")
+            self._ask_pair(
+                self.grid.nearest(centre + offset, self.paired), "first look around the prior"
+            )
         return Point("searching")
 
     def _step_from(self, edge: int, step: float, why: str) -> Point:
         """A pair one step further out; at the end of the range nothing is left to ask for."""
-        beyond = [w for w in self.widths if (w > edge if step > 0 else w < edge)]
+        beyond = [w for w in self.paired if (w > edge if step > 0 else w < edge)]
         if not beyond:
             return Point("searching" if self.in_flight else "undecided")
         self._ask_pair(self.grid.nearest(self.grid.log_params(edge) + step, beyond), why)
@@ -292,10 +302,10 @@ class _Search:
             below = [w for w in unresolved if w < measured[0]]
             if below:  # the other sign can only be between them
                 return self._between_undecided(below[-1], measured[0])
-            edge, step, end = measured[0], -SCAN, self.widths[0]
+            edge, step, end = measured[0], -SCAN, self.paired[0]
             why = "memorising is faster at every width so far"
         else:
-            edge, step, end = max(*measured, *unresolved, 0), SCAN, self.widths[-1]
+            edge, step, end = max(*measured, *unresolved, 0), SCAN, self.paired[-1]
             why = "memorising is slower at every width so far"
         if edge != end or end in unresolved:
             return self._step_from(edge, step, why)
@@ -303,7 +313,7 @@ class _Search:
             for kind in LOCATED_KINDS:
                 if self._counts((end,))[kind, end] <= seed:
                     self._ask_seed(kind, end, "decides the end of the range")
-        other = self.widths[-1] if faster else self.widths[0]
+        other = self.paired[-1] if faster else self.paired[0]
         if other not in (*measured, *unresolved):
             self._ask_pair(other, "decides the other end of the range")
         if self.choices or self.in_flight:
@@ -313,7 +323,7 @@ class _Search:
     def _between_undecided(self, low: int, high: int) -> Point:
         """Between a width too small for either speed and one at which memorising is faster."""
         sides = (float(self.grid.params[low]), float(self.grid.params[high]))
-        between = [w for w in self.widths if low < w < high]
+        between = [w for w in self.paired if low < w < high]
         if not between:
             return Point("searching" if self.in_flight else "undecided", None, None, sides)
         middle = (self.grid.log_params(low) + self.grid.log_params(high)) / 2

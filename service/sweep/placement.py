@@ -26,6 +26,7 @@ from groktime.service.sweep.located import (
     LocatedCell,
     RecordedRun,
     Space,
+    earlier_cells,
     located_cells,
     recorded_runs,
     spaces,
@@ -48,7 +49,8 @@ def placement(connection: Connection, record: SuiteRecord) -> PlacementAnswer:
     design = suite.file.design
     assert design is not None, "the suite is located"
     runs = recorded_runs(connection, suite)
-    found = located_cells(suite, [history.space for history in histories], runs)
+    earlier = earlier_cells(connection, design.prior)
+    found = located_cells(suite, [history.space for history in histories], runs, earlier)
     cells = tuple(
         _placed(cell, history.steps(suite, runs))
         for cell, history in zip(found, histories, strict=True)

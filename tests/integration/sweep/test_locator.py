@@ -321,6 +321,10 @@ def test_an_earlier_suite_tells_where_to_look_only_where_it_is_allowed(
     near = [min(abs(c.width - 38) for c in cell.choices) for cell in (told, alone)]
     assert near[0] <= near[1]
     assert told.choices != alone.choices
+    worker(database, suite(name="told", more=", prior: [located]")).work()
+    with reading(database.engine) as connection:
+        answer = crossing(connection, Question(suite="told", prime=59))
+    assert (answer.provenance.design, answer.provenance.prior) == ("locate", ("located",))
     with pytest.raises(SuiteError, match="'nowhere' is not in the database"):
         worker(database, suite(name="lost", more=", prior: [nowhere]"))
     assert database.scalar("SELECT count(*) FROM suites WHERE name = 'lost'") == 0

@@ -16,7 +16,7 @@ from groktime.service.sweep.locate import (
     locate,
     sign_epochs,
 )
-from groktime.service.sweep.priors import Finding, LocatedKind
+from groktime.service.sweep.priors import Finding, LocatedKind, Run
 
 K_MEM = 10_000.0
 PARAMS = {d: 122 * d + 2 * (16 * d * d + 2 * d) + d for d in range(16, 130, 2)}
@@ -256,3 +256,15 @@ def test_a_run_set_aside_beside_the_crossing_is_wanted_whole() -> None:
     waiting = locate(space, aside, wanted=("crossing",), in_flight={("speed", 36, 42)})
     assert waiting.choices == ()
     assert not waiting.is_done
+
+
+def test_a_width_at_which_all_runs_of_a_kind_are_lost_is_passed_over() -> None:
+    run, space = cell(46_000.0, 20_000.0), grid()
+    lost: set[Run] = {("speed", width, seed) for width in (34, 36) for seed in space.seeds}
+    findings: list[Finding] = []
+    while not (progress := locate(space, findings, lost=lost, wanted=("crossing",))).is_done:
+        assert not {(c.kind, c.width, c.seed) for c in progress.choices} & lost
+        assert not {34, 36} & {c.width for c in progress.choices}
+        findings += [run(choice) for choice in progress.choices]
+    assert progress.crossing is not None
+    assert progress.crossing.bracket == (PARAMS[32], PARAMS[38])
