@@ -105,7 +105,7 @@ def located_limits(
     differences = {
         math.log(p): math.log(t) - log_gen[float(p)]
         for p, t in zip(t_mem.params, t_mem.centre, strict=True)
-        if float(p) in log_gen and math.isfinite(t - log_gen[float(p)])
+        if math.isfinite(t) and math.isfinite(log_gen.get(float(p), math.inf))
     }
     at = math.log(root)
     below = [x for x in differences if x <= at]
