@@ -39,6 +39,7 @@ def modes() -> dict[str, dict[str, str]]:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(7200)  # a busy machine is no reason to fail
 @pytest.mark.parametrize("mode", modes())
 def test_statistics_and_recordings_give_the_same_numbers(mode: str) -> None:
     settings = {name: value for name, value in modes()[mode].items() if value}
