@@ -10,35 +10,14 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any
 
 from numpy.typing import NDArray
 
 from groktime.db.claims import WITHOUT_SUMMARY, Claim
 from groktime.db.curve import COPY_STATEMENT, RunProgress, absent_columns, copy_stream
 from groktime.db.suites import NOTIFY_PROGRESS, RAISE_REVISIONS
-from groktime.service.spec import COUNTS
-
-
-class Outcome(Protocol):
-    """How training ended; workers/training.py makes these."""
-
-    @property
-    def state(self) -> Literal["done", "failed", "set_aside"]: ...
-    @property
-    def reason(self) -> str | None: ...
-    @property
-    def stopped_by(self) -> str: ...
-    @property
-    def epochs(self) -> int: ...
-    @property
-    def seconds(self) -> float: ...
-    @property
-    def engine(self) -> str: ...
-    @property
-    def device(self) -> str: ...
-    @property
-    def fingerprint(self) -> str: ...
+from groktime.service.spec import COUNTS, Outcome
 
 
 @dataclass(frozen=True)

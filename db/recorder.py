@@ -11,9 +11,8 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +24,6 @@ from groktime.db.flush import (
     SET_ASIDE,
     Closing,
     Fenced,
-    Outcome,
     Part,
     outcome,
     summarise,
@@ -34,7 +32,7 @@ from groktime.db.flush import (
 from groktime.db.retry import RetryingConnection, first_line
 from groktime.db.suites import RAISE_REVISIONS, spec_from_json
 from groktime.service.errors import DatabaseError
-from groktime.service.spec import COUNTS
+from groktime.service.spec import COUNTS, Outcome
 
 log = logging.getLogger(__name__)
 
@@ -118,20 +116,6 @@ class Recording:
         connection.rollback()
 
 
-@dataclass(frozen=True)
-class _SetAside:
-    """The outcome of a run that no worker closes; its last attempt made it."""
-
-    epochs: int
-    device: str
-    engine: str
-    fingerprint: str
-    seconds: float  # its attempts took
-    state: Literal["set_aside"] = "set_aside"
-    reason: None = None
-    stopped_by: str = "set_aside"
-
-
 def set_aside_runs(
     engine: Engine, run_ids: Sequence[int], owner: str | None = None
 ) -> dict[int, int]:
@@ -156,7 +140,15 @@ def set_aside_runs(
                     aside[run_id] = before
                     continue
                 device, trainer, fingerprint = (word or "unknown" for word in made)
-                ended = _SetAside(last_epoch, device, trainer, fingerprint, float(seconds or 0))
+                ended = Outcome(
+                    state="set_aside",
+                    stopped_by="set_aside",
+                    epochs=last_epoch,
+                    seconds=float(seconds or 0),
+                    engine=trainer,
+                    device=device,
+                    fingerprint=fingerprint,
+                )
                 progress = read_progress(cursor, claim)
                 cursor.execute(SET_ASIDE, summarise(claim, progress, ended).summary)
                 aside[run_id] = last_epoch

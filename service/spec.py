@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import Annotated, Any, Literal, get_args
@@ -36,6 +37,21 @@ OPERATION_WORDS: dict[str, Operation] = {
 Split = Literal["random", "sequential", "alternating"]
 Positions = Literal["rope", "none", "learned"]
 StoppedBy = Literal["threshold", "patience", "cap", "fixed", "diverged", "set_aside"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a run ended; `epochs` is its last epoch, `seconds` its share of the stack's time."""
+
+    state: Literal["done", "failed", "set_aside"]
+    reason: str | None = None
+    stopped_by: StoppedBy
+    epochs: int
+    seconds: float
+    engine: str
+    device: str
+    fingerprint: str
+
 
 TOKENS = 4  # every example is [a, operator, b, equals]
 S5_ORDER = 120  # elements of the symmetric group on five letters

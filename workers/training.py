@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from groktime.service.errors import CheckpointError
-from groktime.service.spec import RunSpec, StoppedBy
+from groktime.service.spec import Outcome, RunSpec, StoppedBy
 from groktime.workers.checkpoints import CheckpointStore, CheckpointWriter
 from groktime.workers.devices import resolve_name
 from groktime.workers.engines import Engine, Stack, State, check_stack, choose_engine, make_stack
@@ -38,20 +38,6 @@ Refill = Callable[[int], Sequence[tuple[RunSpec, int]]]
 
 # Called after every block for each run: its index, epochs done and the last epoch's METRICS row.
 Progress = Callable[[int, int, Any], None]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a run ended; `epochs` is its last epoch, `seconds` its share of the stack's time."""
-
-    state: Literal["done", "failed"]
-    reason: str | None
-    stopped_by: StoppedBy
-    epochs: int
-    seconds: float
-    engine: str
-    device: str
-    fingerprint: str
 
 
 class Sink(Protocol):

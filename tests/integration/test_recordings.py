@@ -25,9 +25,9 @@ from groktime.service.report.content import SuiteContent, gather
 from groktime.service.report.files import numbers
 from groktime.service.report.paper import overall, strata
 from groktime.service.report.results import CHAPTERS, MOST_ROWS, findings_markdown, findings_table
-from groktime.service.spec import RunSpec
+from groktime.service.spec import Outcome, RunSpec
 from groktime.workers.engines import engine_fingerprint
-from groktime.workers.training import Outcome, train
+from groktime.workers.training import train
 
 RESULTS = json.loads((RECORDINGS.parent / "docs" / "results.json").read_text())
 FILES = sorted(RECORDINGS.glob("*.groktime"))

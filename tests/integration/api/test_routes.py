@@ -164,7 +164,7 @@ def test_metrics_count_runs_and_requests(api: httpx.Client) -> None:
 def test_forecasts_are_listed_even_when_there_are_none(api: httpx.Client) -> None:
     assert api.get("/suites/tiny/forecasts").json() == {"items": []}
     table = api.get("/suites/tiny/forecasts?format=csv").text
-    assert table.startswith("id,suite,created_at,prime,quantity,estimate,low,high")
+    assert table.startswith("id,suite,created_at,prime,setting,convention,quantity,estimate,low")
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from sqlalchemy import create_engine, text
 from groktime.db.claims import Claim, claim, release
 from groktime.service.errors import InputError, SuiteError, SweepError
 from groktime.service.settings import Settings
+from groktime.service.spec import Outcome
 from groktime.service.suites import Suite, load_suite
 from groktime.service.sweep.driver import run_sweep
 from groktime.service.sweep.selection import (
@@ -32,7 +33,7 @@ from groktime.service.sweep.selection import (
     prepare,
 )
 from groktime.workers.trainable import give_back
-from groktime.workers.training import Outcome, train
+from groktime.workers.training import train
 
 # Ray and Tune warn about themselves in ways that are none of a test's business.
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]

@@ -60,3 +60,11 @@ def test_every_test_that_a_page_names_exists(page: str) -> None:
     tests = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
     named = re.findall(r"`(test_\w+)`", (ROOT / page).read_text())
     assert [name for name in named if f"def {name}(" not in tests] == []
+
+
+def test_every_file_in_the_pictures_of_the_architecture_exists() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    pictures = "".join(re.findall(r"```mermaid\n(.*?)```", text, flags=re.DOTALL))
+    named = set(re.findall(rf"\b((?:{FOLDERS})/[\w./-]*\w)", pictures))
+    assert len(named) > 30
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []

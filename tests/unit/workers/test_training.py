@@ -12,11 +12,11 @@ import pytest
 from worker_runs import Recording, make_run, memorising_run, random_labels, same
 
 from groktime.service.errors import CheckpointError, StackError
-from groktime.service.spec import FixedStop, RunSpec, needed
+from groktime.service.spec import FixedStop, Outcome, RunSpec, needed
 from groktime.workers.checkpoints import CheckpointStore
 from groktime.workers.engines import Engine, engine_fingerprint
 from groktime.workers.native import unavailable
-from groktime.workers.training import Outcome, train
+from groktime.workers.training import train
 
 TORCH: dict[str, Any] = {"device": "cpu", "engine": "torch"}
 

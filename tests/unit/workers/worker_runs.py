@@ -13,12 +13,12 @@ from groktime.service.spec import (
     ModelSpec,
     ModularData,
     OptimiserSpec,
+    Outcome,
     RandomData,
     RunSpec,
     Stop,
     ThresholdStop,
 )
-from groktime.workers.training import Outcome
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "central": {"positions": "none"},
