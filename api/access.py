@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -18,6 +18,7 @@ from groktime.api.problems import ApiError
 from groktime.service.settings import Settings
 
 MAX_CLIENTS = 10_000
+SOON = {"Retry-After": "5"}
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Limits:
     wrong_tokens: int = 10  # a client may give at once, then one every
     wrong_token_seconds: float = 2.0
     exports: int = 4  # downloads at once: each holds a connection while its client reads
+    exports_per_client: int = 2
 
 
 def client_of(request: Request) -> str:
@@ -84,6 +86,28 @@ class HeavyWork:
         wait = self._buckets.seconds_to_wait(client)
         _refuse_for(wait, f"more than {self._rate:g} heavy questions a second")
         self._buckets.take(client)
+
+
+class Exports:
+    """Places for downloads: so many at once, and fewer of one client."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._taken: Counter[str] = Counter()
+
+    def take(self, client: str) -> None:
+        """A place until `leave`; refuses where there is none."""
+        if self._taken[client] >= self._limits.exports_per_client:
+            most = self._limits.exports_per_client
+            raise ApiError(429, f"{most} exports of one client are under way", headers=SOON)
+        if self._taken.total() >= self._limits.exports:
+            told = "as many exports as this server allows are under way"
+            raise ApiError(503, told, headers=SOON)
+        self._taken[client] += 1
+
+    def leave(self, client: str) -> None:
+        self._taken[client] -= 1
+        self._taken += Counter()  # forgets clients without a place
 
 
 class WrongTokens:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
@@ -11,7 +10,7 @@ import anyio.to_thread
 from fastapi import Depends, FastAPI
 
 from groktime.api import problems
-from groktime.api.access import HeavyWork, Limits, WrongTokens
+from groktime.api.access import Exports, HeavyWork, Limits, WrongTokens
 from groktime.api.ahead import Ahead
 from groktime.api.database import Database
 from groktime.api.middleware import BoundedRequests, HeadLikeGet, KnownHosts, Observed
@@ -95,7 +94,7 @@ def create_app(
     app.state.answers = answers
     app.state.heavy = HeavyWork(limits)
     app.state.wrong_tokens = WrongTokens(limits)
-    app.state.exports = asyncio.Semaphore(limits.exports)
+    app.state.exports = Exports(limits)
     app.state.events = hub
     app.state.ahead = ahead
     ahead.application = app

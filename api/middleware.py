@@ -98,6 +98,7 @@ def _printable(path: str) -> str:
 
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
+HOST = re.compile(r"(?:\[(?P<address>[0-9a-f:.]+)\]|(?P<name>[^:\[\]/?#@\s]+))(?::[0-9]{0,5})?")
 
 
 class KnownHosts:
@@ -131,18 +132,14 @@ class KnownHosts:
         hosts = [value for name, value in scope["headers"] if name == b"host"]
         if len(hosts) != 1:
             return False
-        name = _without_port(hosts[0].decode("latin-1").lower())
+        written = HOST.fullmatch(hosts[0].decode("latin-1").lower())
+        if written is None:
+            return False
+        name = written["address"] or written["name"]
         if name in self._names or name.endswith(self._endings or ("\n",)):
             return True
         here = scope.get("server")
         return here is not None and name == here[0]
-
-
-def _without_port(host: str) -> str:
-    """`a:80` is a, `[::1]:80` is ::1."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0]
 
 
 class TooLarge(HTTPException):

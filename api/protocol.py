@@ -1,4 +1,4 @@
-"""HTTP/1.1 as the server reads it: httptools, with bounds on how a request arrives."""
+"""HTTP/1.1 as the server reads it: httptools, with bounds on how requests arrive and answers leave."""
 
 from __future__ import annotations
 
@@ -8,23 +8,45 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 ARRIVAL_SECONDS = 10.0  # a whole request, head and body, arrives within this time
 HEAD_BYTES = 32 * 1024
+STALLED_SECONDS = 60.0  # a client that takes nothing of its answer for so long is gone
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """HTTP/1.1 that closes connections whose request does not arrive, or has a huge head."""
+    """HTTP/1.1 that closes connections whose request does not arrive, or has a huge head.
+
+    A connection whose client does not read is closed as well: a download holds a place and a
+    connection of the database.
+    """
 
     arrival_seconds = ARRIVAL_SECONDS
+    stalled_seconds = STALLED_SECONDS
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._in_head = False
         self._head_bytes = 0
         self._arrival: asyncio.TimerHandle | None = None
+        self._stalled: asyncio.TimerHandle | None = None
         self._await_arrival()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._arrived()
+        self._goes_on()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        # Not close(): that would wait for what is written to be read.
+        self._stalled = self.loop.call_later(self.stalled_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._goes_on()
+        super().resume_writing()
+
+    def _goes_on(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)

@@ -15,6 +15,7 @@ import logging
 import os
 import shlex
 import shutil
+import stat
 import subprocess
 import tempfile
 import time
@@ -143,11 +144,30 @@ def _as_root() -> bool:
 
 
 def _make_home(home: Path) -> None:
-    """The home, its owner's alone when it is made here."""
+    """The home, its owner's alone when it is made here.
+
+    Who can write there could put a server of his own in the place of ours.
+    """
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found, link = home.stat(), home.lstat()
     except OSError as error:
         raise ConfigurationError(f"GROKTIME_HOME = {home} cannot be created: {error}") from error
+    if {found.st_uid, link.st_uid} - {0, os.geteuid()}:
+        raise ConfigurationError(
+            f"GROKTIME_HOME = {home} belongs to another user: choose another home"
+        )
+    if found.st_mode & stat.S_IWOTH or (found.st_mode & stat.S_IWGRP and not _is_ours(found)):
+        raise ConfigurationError(
+            f"GROKTIME_HOME = {home} can be written by others: choose a folder of your own"
+        )
+    if found.st_mode & stat.S_IWGRP:
+        home.chmod(stat.S_IMODE(found.st_mode) & ~stat.S_IWGRP)
+        log.warning("%s could be written by its group, which it now cannot", home)
+
+
+def _is_ours(found: os.stat_result) -> bool:
+    return found.st_uid == os.geteuid()
 
 
 @contextlib.contextmanager
@@ -208,7 +228,13 @@ def _initialise(directory: Path) -> None:
         raise DatabaseError(f"embedded PostgreSQL: initdb failed: {_last_line(result.stdout)}")
     with open(fresh / "postgresql.conf", "a") as conf:
         conf.write(SETTINGS)
-    fresh.rename(directory)
+    try:
+        fresh.rename(directory)
+    except OSError as error:
+        raise DatabaseError(
+            f"{directory} holds something that is no database of groktime: move it away, or "
+            "choose another home"
+        ) from error
 
 
 def _give_to_system_user(directory: Path) -> None:

@@ -13,6 +13,7 @@ import json
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
@@ -42,6 +43,7 @@ from groktime.db.schema import SPEC_COLUMNS, Run
 from groktime.db.suites import REGISTRATION_LOCK, spec_from_json
 from groktime.service.errors import DumpError, SuiteError
 from groktime.service.spec import COUNTS, SUITE_NAME
+from groktime.service.words import refuse_unprintable
 
 MAX_RUNS = 1_000_000
 MANIFEST_BYTES = 4 << 20
@@ -50,6 +52,7 @@ CURVE_ROW_BYTES = 100  # nine numbers of 4 bytes, with what parquet adds
 CURVE_BYTES = 64 << 20  # the footer of many row groups
 GROUP_BYTES = 1 << 20
 TEXT_LENGTH = 20_000  # a reason, a fingerprint, a rule
+CLOCKS_DIFFER = timedelta(days=1)
 
 DUMPED_STATES = ("pending", "done", "failed", "set_aside")
 
@@ -57,10 +60,7 @@ DUMPED_STATES = ("pending", "done", "failed", "set_aside")
 def _plain(words: str) -> str:
     if len(words) > TEXT_LENGTH:
         raise ValueError(f"a text of {len(words):,} characters; at most {TEXT_LENGTH:,}")
-    strange = next((c for c in words if not c.isprintable() and c not in "\n\t"), None)
-    if strange is not None:
-        raise ValueError(f"a text with the character U+{ord(strange):04X}, which cannot be printed")
-    return words
+    return refuse_unprintable(words)
 
 
 Words = Annotated[str, AfterValidator(_plain)]
@@ -283,11 +283,16 @@ def _validate(
     for index, forecast in enumerate(manifest.forecasts):
         _refuse_strange_text(forecast.model_dump(mode="json"), f"forecast {index}")
     suite = manifest.suite
+    frozen_at = manifest.frozen_at
+    if frozen_at is not None and frozen_at > datetime.now(UTC) + CLOCKS_DIFFER:
+        raise DumpError(f"{path}: frozen_at: {frozen_at} is in the future")
+    if suite.design == "locate" and suite.spec.get("design") is None:
+        raise DumpError(f"{path}: suite {suite.name}: design: its spec locates nothing")
     try:
         known = check_suite(suite.name, suite.spec, suite.hash, own, inherited)
     except SuiteError as refusal:
         raise DumpError(f"{path}: {refusal}") from None
-    return known and manifest.frozen_at is not None
+    return known and frozen_at is not None
 
 
 def _validate_curve(archive: zipfile.ZipFile, manifest: Manifest, path: Path) -> None:

@@ -92,4 +92,6 @@ def list_sweeps(
 
 
 def _sweep(row: Row[Any]) -> SweepRow:
-    return SweepRow(**row._mapping)
+    # A row that somebody damaged is shown without what cannot be read.
+    filters = row.filters if isinstance(row.filters, dict) else {}
+    return SweepRow(**{**row._mapping, "filters": filters})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
+# Of the machine, whatever the command was: no space, no place to write, no descriptors.
+EXHAUSTED = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE)
 
 
 class Place(NamedTuple):
@@ -207,6 +211,11 @@ def main() -> None:
         _fail(_with_accepted(error), EXIT_USAGE)
     except KeyboardInterrupt:
         _fail("interrupted", EXIT_INTERRUPTED)
+    except OSError as error:
+        if error.errno not in EXHAUSTED:
+            raise
+        where = f" ({error.filename})" if error.filename else ""
+        _fail(f"{os.strerror(error.errno)}{where}; what was begun is not whole", EXIT_USAGE)
 
 
 def _fail(message: str, code: int) -> None:

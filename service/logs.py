@@ -9,13 +9,15 @@ import sys
 from typing import Any
 
 # Whatever looks like a URL with a password loses it before it is written anywhere.
-_PASSWORD = re.compile(r"(\w+://[^:/@\s]*):[^@/\s]+@")
+# Passwords may hold / and @; the bounds keep a hostile text from taking long.
+_PASSWORD = re.compile(r"(://[^:/@\s]{0,250}):\S{1,1000}@")
+_PARAMETER = re.compile(r"(password=)[^&\s'\"]+", re.IGNORECASE)
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
 
 def redact(text: str) -> str:
     """The text with passwords in URLs replaced by stars."""
-    return _PASSWORD.sub(r"\1:***@", text)
+    return _PARAMETER.sub(r"\1***", _PASSWORD.sub(r"\1:***@", text))
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:

@@ -18,6 +18,9 @@ def _default_home() -> Path:
     return Path(os.environ.get("XDG_DATA_HOME", Path.home() / ".local" / "share")) / "groktime"
 
 
+MAX_URL = 4096  # characters
+
+
 class Settings(BaseSettings):
     """Everything that may differ between a laptop and a cluster."""
 
@@ -114,12 +117,19 @@ class Settings(BaseSettings):
     def _database_is_named(self) -> Self:
         if self.database_url_file is not None and self.database_url is None:
             try:
-                self.database_url = SecretStr(self.database_url_file.read_text("utf-8").strip())
-            except OSError as problem:
+                with self.database_url_file.open(encoding="utf-8") as file:
+                    url = file.read(MAX_URL + 1).strip()
+            except (OSError, UnicodeDecodeError) as problem:
+                why = problem.strerror if isinstance(problem, OSError) else "is not text"
+                raise ValueError(
+                    f"GROKTIME_DATABASE_URL_FILE = {str(self.database_url_file)!r}: {why}"
+                ) from None
+            if not url or len(url) > MAX_URL:
                 raise ValueError(
                     f"GROKTIME_DATABASE_URL_FILE = {str(self.database_url_file)!r}: "
-                    f"{problem.strerror}"
-                ) from None
+                    "accepted: a file that holds the URL and nothing else"
+                )
+            self.database_url = SecretStr(url)
         if self.require_server and self.embedded:
             raise ValueError(
                 "GROKTIME_DATABASE_URL is not set here, and this job was submitted by someone "

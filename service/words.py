@@ -16,6 +16,8 @@ LARGE_F = 1e12  # an F of cells that lie on a line
 
 EN_DASH = "–"
 
+JOINERS = "\u200c\u200d"  # some scripts need them
+
 OPERATIONS = {"+": "addition", "-": "subtraction", "*": "multiplication", "/": "division"}
 AXES = {
     "lr": "learning rate",
@@ -269,3 +271,13 @@ def offset(value: float | None, low: float | None, high: float | None) -> str:
     if value is None or low is None or high is None:
         return signed(value)
     return f"{signed(value)} [{signed(low)}, {signed(high)}]"
+
+
+def refuse_unprintable(text: str) -> str:
+    """The text, unless a terminal or a page would act on part of it instead of showing it."""
+    for character in text:
+        if not character.isprintable() and character not in "\n\t" + JOINERS:
+            raise ValueError(
+                f"a text with the character U+{ord(character):04X}, which cannot be printed"
+            )
+    return text

@@ -55,6 +55,7 @@ class DiskFolder:
 
     def write(self, name: str, content: bytes) -> None:
         path = self.path / name
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)  # nobody else's, if made here
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
         try:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Annotated, Literal
 
 import anyio.to_thread
@@ -13,11 +12,11 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 from sqlalchemy import text
+from starlette.types import Receive, Scope, Send
 
-from groktime.api.access import HeavyWork, MayRead, client_of
+from groktime.api.access import Exports, HeavyWork, MayRead, client_of
 from groktime.api.database import Database
 from groktime.api.middleware import no_stream, only_head
-from groktime.api.problems import ApiError
 from groktime.api.queries import StrictQuery
 from groktime.api.routes.suites import Name
 from groktime.db.export import Format, curves_table, runs_table, write_table
@@ -60,38 +59,51 @@ async def get_export(
     database: Database = request.app.state.database
     heavy: HeavyWork = request.app.state.heavy
     heavy.take(client_of(request))
-    places: asyncio.Semaphore = request.app.state.exports
-    if places.locked():
-        raise ApiError(
-            503, "as many exports as this server allows are under way", headers={"Retry-After": "5"}
-        )
 
     def find() -> int:
         with database.reading() as connection:
             return read_suite(connection, suite).id
 
     suite_id = await anyio.to_thread.run_sync(find)
-    filename = f"{suite}-{query.table}.{form}"
-    file = _streamed(places, database, suite_id, query.table, form)
-    return StreamingResponse(
-        no_stream() if only_head(request) else file,
+    headers = {"Content-Disposition": f'attachment; filename="{suite}-{query.table}.{form}"'}
+    if only_head(request):
+        return StreamingResponse(no_stream(), media_type=MEDIA_TYPES[form], headers=headers)
+    client = client_of(request)
+    places: Exports = request.app.state.exports
+    places.take(client)
+    return Download(
+        _written(database, suite_id, query.table, form),
+        ended=lambda: places.leave(client),
         media_type=MEDIA_TYPES[form],
-        headers={"Content-Disposition": f'attachment; filename="{filename}"'},
+        headers=headers,
     )
 
 
-async def _streamed(
-    places: asyncio.Semaphore, database: Database, suite_id: int, name: str, form: Format
-) -> AsyncIterator[bytes]:
-    """A thread writes the table into a pipe; who stops reading ends it by closing the pipe."""
-    async with places:
-        async for chunk in _written(database, suite_id, name, form):
-            yield chunk
+class Download(StreamingResponse):
+    """A stream that says when it has ended, also where its client left before it began."""
+
+    def __init__(
+        self,
+        content: AsyncIterator[bytes],
+        *,
+        ended: Callable[[], None],
+        media_type: str,
+        headers: Mapping[str, str],
+    ) -> None:
+        super().__init__(content, media_type=media_type, headers=headers)
+        self._ended = ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._ended()
 
 
 async def _written(
     database: Database, suite_id: int, name: str, form: Format
 ) -> AsyncIterator[bytes]:
+    """A thread writes the table into a pipe; who stops reading ends it by closing the pipe."""
     table = runs_table(suite_id) if name == "runs" else curves_table(suite_id)
     read_end, write_end = os.pipe()
     failures: list[Exception] = []

@@ -62,6 +62,8 @@ class SuiteRecord:
             return f"its spec is a {type(self.spec).__name__}, not an object"
         if not isinstance(self.recorded, Mapping | None):
             return f"`recorded` is a {type(self.recorded).__name__}, not an object"
+        if not isinstance((self.recorded or {}).get("versions"), Mapping | None):
+            return "`recorded.versions` is not an object"
         return None
 
     @property

@@ -36,7 +36,13 @@ from groktime.service.answers.question import (
     Unknown,
     convention,
 )
-from groktime.service.answers.records import Kept, asked_runs, primes_of, read_suite
+from groktime.service.answers.records import (
+    Kept,
+    analysis_damage,
+    asked_runs,
+    primes_of,
+    read_suite,
+)
 from groktime.service.errors import AnalysisError
 from groktime.service.spec import SETTING_COLUMNS, ModelSpec, ModularData, OptimiserSpec
 from groktime.service.words import count
@@ -58,9 +64,10 @@ MOST_KEPT = 4096
 
 # A damaged suite answers nothing.
 SUITES = """
-SELECT id, name, hash, revision FROM suites
+SELECT id, name, hash, revision, spec -> 'analysis' AS analysis FROM suites
 WHERE jsonb_typeof(spec) = 'object'
   AND coalesce(jsonb_typeof(recorded), 'null') IN ('null', 'object')
+  AND coalesce(jsonb_typeof(recorded -> 'versions'), 'null') IN ('null', 'object')
 ORDER BY id
 """
 
@@ -216,7 +223,7 @@ def _default_answers(connection: Connection, question: Question) -> bool:
     It reads no more than the answer itself will: most questions are settled by this.
     """
     assert question.prime is not None
-    suites = connection.execute(text(SUITES)).all()
+    suites = _sound_suites(connection)
     one = next((row for row in suites if row.name == question.default_suite), None)
     if one is None:
         return False
@@ -306,9 +313,14 @@ def _with_prime(connection: Connection, question: Question) -> Question:
     return replace(question, prime=best.prime, choice=replace(question.choice, prime=why))
 
 
+def _sound_suites(connection: Connection) -> list[Row[Any]]:
+    rows = connection.execute(text(SUITES))
+    return [row for row in rows if analysis_damage({"analysis": row.analysis}) is None]
+
+
 def _catalogue(connection: Connection) -> tuple[_Counts, ...]:
     """All suites with what has closed at their primes; those that changed are read again."""
-    suites = connection.execute(text(SUITES)).all()
+    suites = _sound_suites(connection)
     place = str(connection.engine.url)
     found: dict[int, _Counts] = {}
     for row in suites:

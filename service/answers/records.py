@@ -11,8 +11,9 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
 from sqlalchemy import Connection, Engine, text
 
 from groktime.db.queries.suites import SuiteRecord, find_suite, suite_names
@@ -38,6 +39,18 @@ SELECT DISTINCT r.prime FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
 WHERE r.kind <> 'capacity' AND (CAST(:suite_id AS integer) IS NULL OR sr.suite_id = :suite_id)
 ORDER BY r.prime
 """
+
+
+def analysis_damage(spec: Mapping[str, Any]) -> str | None:
+    """What is wrong with a stored spec's `analysis`; its other parts answer no question."""
+    from groktime.service.suites.schema import Analysis
+
+    try:
+        Analysis.model_validate(spec.get("analysis") or {})
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        return f"analysis.{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return None
 
 
 @contextmanager
@@ -67,7 +80,7 @@ def read_suite(connection: Connection, name: str) -> SuiteRecord:
     if found is None:
         there = suite_names(connection)
         raise Unknown("suite", name, there, f"{name!r} is not in the database")
-    if (damage := found.damage) is not None:
+    if (damage := found.damage or analysis_damage(found.spec)) is not None:
         raise SuiteError(f"suite {name} is damaged: {damage}")
     return found
 

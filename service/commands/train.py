@@ -107,6 +107,8 @@ def read_settings(given: Sequence[str], accepted: Sequence[str]) -> dict[str, An
             raise InputError(
                 f"--set = {text!r} is not accepted: NAME=VALUE with one of {', '.join(accepted)}"
             )
+        if name in found:
+            raise InputError(f"--set = {text!r} is not accepted: {name} is given twice")
         found[name] = parse(f"value: {value}", f"--set {name}").content["value"]
     return found
 

@@ -40,6 +40,7 @@ from groktime.service.suites.values import (
     refuse,
     refuse_none_or_repeated,
 )
+from groktime.service.words import refuse_unprintable
 
 WIDEST_FRACTION = 1e6  # of a window of capacity fractions
 
@@ -307,6 +308,14 @@ class SuiteFile(Strict):
     @classmethod
     def _tuple(cls, value: Any) -> Any:
         return tuple(value) if isinstance(value, list) else value
+
+    @field_validator("description", "notes")
+    @classmethod
+    def _can_be_printed(cls, value: str) -> str:
+        try:
+            return refuse_unprintable(value)
+        except ValueError as problem:
+            raise refuse(f"{problem}") from None
 
     @field_validator("description")
     @classmethod

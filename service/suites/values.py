@@ -32,6 +32,7 @@ from groktime.service.spec import (
 )
 
 MAX_VALUES = 10_000  # entries of one list of numbers
+LONGEST_SHOWN = 200  # characters of a value that is not accepted
 
 # Axes of the data: random-label runs of capacity do not depend on them.
 DATA_AXES = ("operation", "train_fraction", "split", "labels")
@@ -286,4 +287,6 @@ def readable(error: Mapping[str, Any]) -> str:
         return f"{given!r} is not accepted; accepted: {error['ctx']['expected']}"
     message = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
     shown = repr(given)
+    if len(shown) > LONGEST_SHOWN:
+        shown = f"{shown[:LONGEST_SHOWN]}…"
     return message if shown in message else f"{shown} is not accepted: {message}"

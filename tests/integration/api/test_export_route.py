@@ -50,6 +50,12 @@ def test_more_downloads_than_the_limit_are_turned_away(seeded: Database) -> None
         assert api.get("/suites").status_code == 200
 
 
+def test_one_client_cannot_take_every_download(seeded: Database) -> None:
+    with asking(seeded.url, Limits(exports_per_client=0)) as api:
+        refused = api.get("/export/tiny.csv")
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "5")
+
+
 def test_a_download_given_up_makes_place_for_the_next(seeded: Database) -> None:
     with asking(seeded.url, Limits(exports=1)) as api:
         for _ in range(3):

@@ -25,7 +25,10 @@ def test_loopback_names_are_always_its_own(api: httpx.Client, host: str) -> None
 
 @pytest.mark.parametrize(
     "host",
-    ["rebound.example", "localhost.rebound.example", "127.0.0.1.rebound.example:8000", "[", ""],
+    [
+        *("rebound.example", "localhost.rebound.example", "127.0.0.1.rebound.example:8000"),
+        *("localhost:rebound.example", "localhost:80/x", "[::1]rebound.example", "[", ""),
+    ],
 )
 @pytest.mark.parametrize("path", ["/", "/suites", "/health", "/static/app.js", "/nothing"])
 def test_a_name_of_somebody_else_is_refused(api: httpx.Client, host: str, path: str) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import socket
+import threading
 
 import httpx
 import pytest
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from groktime.api.protocol import HEAD_BYTES, BoundedProtocol
 
@@ -55,6 +57,25 @@ def test_a_request_that_keeps_trickling_is_closed_too(
             except TimeoutError:
                 continue
     assert answer.startswith(b"HTTP/1.1 408")
+
+
+def test_who_asks_and_does_not_read_is_closed(
+    api: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = threading.Event()
+    with connected(api) as connection:
+        here = connection.getsockname()
+
+        def lost(self: BoundedProtocol, why: Exception | None) -> None:
+            if self.client == here:
+                closed.set()
+            HttpToolsProtocol.connection_lost(self, why)
+
+        monkeypatch.setattr(BoundedProtocol, "stalled_seconds", 0.3)
+        monkeypatch.setattr(BoundedProtocol, "connection_lost", lost)
+        # Far more than the buffers between the two can hold.
+        connection.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n" * 200)
+        assert closed.wait(60)
 
 
 def test_connections_are_reused_for_requests_that_arrive(

@@ -238,6 +238,8 @@ def test_the_report_of_a_suite_is_one_page_without_a_script(api: httpx.Client) -
         "spec = '\"text\"'",
         "recorded = '[1]'",
         """spec = '{"analysis": {"thresholds": 5}}'""",
+        """spec = '{"analysis": {"thresholds": {"t_mem": "much"}}}'""",
+        """recorded = '{"versions": "all"}'""",
     ],
 )
 def test_a_damaged_suite_does_not_take_the_others_down(seeded: Database, damage: str) -> None:
@@ -257,6 +259,10 @@ def test_a_damaged_suite_does_not_take_the_others_down(seeded: Database, damage:
         assert api.get("/suites?format=csv").status_code == 200
         assert api.get("/crossing?prime=29").status_code == 200
         assert api.get("/crossing?suite=tiny&prime=29").status_code == 200
+        if "analysis" in damage:
+            refused = api.get("/crossing?suite=broken")
+            assert refused.status_code == 422
+            assert "broken is damaged: analysis.thresholds" in refused.json()["detail"]
         for path in ("/suites/broken", "/crossing?suite=broken", "/events?suite=broken"):
             if damaged:
                 refused = api.get(path)

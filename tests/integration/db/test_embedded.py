@@ -22,7 +22,7 @@ from groktime.db.engine import connect
 from groktime.db.maintenance import check
 from groktime.db.migrate import grant, migrate
 from groktime.db.recorder import Recorder
-from groktime.service.errors import DatabaseError
+from groktime.service.errors import ConfigurationError, DatabaseError
 
 
 @pytest.fixture(scope="module")
@@ -174,3 +174,41 @@ def test_a_lock_file_that_is_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "pg.lock").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(DatabaseError, match="cannot be locked"):
         embedded.stop(tmp_path)
+
+
+def test_a_home_that_everybody_can_write_is_refused(tmp_path: Path) -> None:
+    home = tmp_path / "h"
+    home.mkdir()
+    home.chmod(0o777)
+    with pytest.raises(ConfigurationError, match="can be written by others"):
+        embedded.start(home)
+    assert list(home.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a folder to another user")
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_home_of_another_user_is_refused(tmp_path: Path, linked: bool) -> None:
+    home = tmp_path / "h"
+    if linked:
+        (tmp_path / "elsewhere").mkdir()
+        home.symlink_to(tmp_path / "elsewhere")
+    else:
+        home.mkdir()
+    os.chown(home, 65534, 65534, follow_symlinks=False)
+    with pytest.raises(ConfigurationError, match="belongs to another user"):
+        embedded.start(home)
+    assert list(home.iterdir()) == []
+
+
+def test_a_group_loses_its_right_to_write_and_a_planted_cluster_is_not_overwritten() -> None:
+    folder = Path(tempfile.mkdtemp(prefix="gt-", dir="/tmp"))
+    try:
+        folder.chmod(0o770)
+        (folder / "pg").mkdir()
+        (folder / "pg" / "planted").touch()
+        with pytest.raises(DatabaseError, match="no database of groktime"):
+            embedded.start(folder)
+        assert not stat.S_IMODE(folder.stat().st_mode) & 0o022
+        assert (folder / "pg" / "planted").exists()
+    finally:
+        shutil.rmtree(folder)

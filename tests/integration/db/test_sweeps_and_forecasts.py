@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from fixtures.database import Database
 from fixtures.runs import grok_spec, register
+from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
 from groktime.db.forecasts import get_forecast, insert_forecast, list_forecasts, score_forecast
@@ -51,3 +52,17 @@ def test_a_forecast_is_scored_once_measured(database: Database) -> None:
     assert (first.suite, first.score) == ("little", None)
     assert listed.predictions == {"p_cross": 1e5}
     assert listed.score == {"error": 0.1}
+
+
+@pytest.mark.parametrize("filters", ["[1]", '"text"', "null", "5"])
+def test_a_damaged_sweep_does_not_hide_the_others(database: Database, filters: str) -> None:
+    with database.engine.begin() as connection:
+        numbers = [insert_sweep(connection, "a", submitted_by="me") for _ in range(2)]
+        connection.execute(
+            text("UPDATE sweeps SET filters = CAST(:filters AS jsonb) WHERE id = :id"),
+            {"filters": filters, "id": numbers[0]},
+        )
+        assert [sweep.id for sweep in list_sweeps(connection)] == numbers[::-1]
+        damaged = get_sweep(connection, numbers[0])
+    assert damaged is not None
+    assert damaged.filters == {}

@@ -198,3 +198,26 @@ def test_a_dump_does_not_overwrite_a_file_unless_told_to(
         assert path.read_text() == "precious"
         dump_suite(connection, "small", path, overwrite=True)
     assert path.read_bytes().startswith(b"groktime-dump 1 ")
+
+
+def test_a_frozen_time_in_the_future_is_refused(
+    members: Members, other: Database, tmp_path: Path
+) -> None:
+    changed = with_manifest(members, frozen_at="9999-12-31T23:59:59+00:00")
+    assert "frozen_at" in refusal(other, changed, tmp_path)
+
+
+@pytest.mark.parametrize("words", ["\x1b]0;mine\x07", "\u202esdrawkcab"])
+def test_a_description_that_a_terminal_would_act_on_is_refused(
+    members: Members, other: Database, tmp_path: Path, words: str
+) -> None:
+    suite = suite_of(members)
+    changed = with_manifest(members, suite=suite | {"spec": suite["spec"] | {"description": words}})
+    assert "description" in refusal(other, changed, tmp_path)
+
+
+def test_a_suite_that_locates_nothing_is_not_loaded_as_a_located_one(
+    members: Members, other: Database, tmp_path: Path
+) -> None:
+    changed = with_manifest(members, suite=suite_of(members) | {"design": "locate"})
+    assert "design" in refusal(other, changed, tmp_path)

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy.exc import TimeoutError as NoConnectionFree
 from starlette.types import Receive, Scope, Send
 
-from groktime.api.access import HeavyWork, Limits
+from groktime.api.access import Exports, HeavyWork, Limits
 from groktime.api.middleware import BoundedRequests
 from groktime.api.problems import ApiError, translate
 
@@ -51,3 +51,17 @@ def test_a_pool_without_a_free_connection_is_no_failure_of_the_server() -> None:
     told = translate(NoConnectionFree("QueuePool limit of size 8 overflow 10 reached"))
     assert told.status == 503
     assert told.headers["Retry-After"]
+
+
+def test_places_for_exports_are_shared_between_clients_and_given_back() -> None:
+    places = Exports(Limits(exports=3, exports_per_client=2))
+    places.take("a")
+    places.take("a")
+    with pytest.raises(ApiError, match="2 exports of one client") as refused:
+        places.take("a")
+    assert refused.value.status == 429
+    places.take("b")
+    with pytest.raises(ApiError, match="as many exports as this server allows"):
+        places.take("c")
+    places.leave("a")
+    places.take("c")

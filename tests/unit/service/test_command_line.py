@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from groktime.service.cli import COMMANDS, app, load
+from groktime.service.cli import COMMANDS, app, load, main
 from groktime.service.commands.completion import complete_suite
 from groktime.service.commands.serve import bound, shown_host
 from groktime.service.commands.train import read_settings
@@ -110,3 +110,24 @@ def test_settings_on_the_command_line_are_typed_and_checked() -> None:
     }
     with pytest.raises(InputError, match="one of weight_decay, positions"):
         read_settings(["decay=1"], accepted)
+
+
+def test_a_setting_given_twice_is_refused() -> None:
+    with pytest.raises(InputError, match="lr is given twice"):
+        read_settings(["lr=0.1", "lr=0.2"], ["lr"])
+
+
+def test_a_full_disk_is_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full() -> None:
+        with open("/dev/full", "w") as file:
+            file.write("x")
+
+    monkeypatch.setattr("groktime.service.cli.app", full)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == (
+        "groktime: No space left on device; what was begun is not whole\n"
+    )

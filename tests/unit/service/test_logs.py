@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 
+import pytest
+
 from groktime.service.logs import JsonFormatter, TextFormatter, redact
 
 
@@ -28,3 +30,30 @@ def test_passwords_in_urls_never_reach_a_log() -> None:
     for formatter in (TextFormatter(), JsonFormatter()):
         assert "s3cret" not in formatter.format(record(f"connected to {url}", target=url))
     assert redact(url).startswith("postgresql+psycopg2://me:***@db.example")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:s3/cret@db/groktime",
+        "postgresql://me:s3@cret@db/groktime",
+        "postgresql://:s3cret@db/groktime",
+        "postgresql://db/groktime?user=me&password=s3cret",
+        "dbname=groktime password=s3cret host=db",
+    ],
+)
+def test_a_password_in_any_spelling_is_hidden(url: str) -> None:
+    hidden = redact(f"cannot reach {url}, try again")
+    assert "s3" not in hidden
+    assert "cret" not in hidden
+    assert hidden.endswith("try again")
+
+
+def test_addresses_without_a_password_stay_as_they_are() -> None:
+    for text in ("http://127.0.0.1:8000/docs", "write to me@example.org", "a: b@c"):
+        assert redact(text) == text
+
+
+@pytest.mark.parametrize("text", ["a" * 2_000_000, "://" * 100_000, "://a:" * 20_000])
+def test_a_hostile_text_is_looked_through_in_one_pass(text: str) -> None:
+    assert redact(text) == text  # a pattern that tries each beginning anew would not end

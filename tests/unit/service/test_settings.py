@@ -44,3 +44,29 @@ def test_checkpoints_may_lie_in_an_object_store(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("GROKTIME_CHECKPOINTS", "not/absolute")
     with pytest.raises(ValueError, match="must be an absolute path"):
         Settings()
+
+
+def test_the_url_is_read_from_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "url"
+    file.write_text("postgresql://me:s3cret@db/groktime\n")
+    monkeypatch.setenv("GROKTIME_DATABASE_URL_FILE", str(file))
+    url = Settings().database_url
+    assert url is not None
+    assert url.get_secret_value() == "postgresql://me:s3cret@db/groktime"
+
+
+@pytest.mark.parametrize("content", [b"", b" \n", b"x" * 10_000, b"\xff\xfe\x00"])
+def test_a_file_that_holds_no_url_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes
+) -> None:
+    file = tmp_path / "url"
+    file.write_bytes(content)
+    monkeypatch.setenv("GROKTIME_DATABASE_URL_FILE", str(file))
+    with pytest.raises(ValidationError, match="GROKTIME_DATABASE_URL_FILE"):
+        Settings()
+
+
+def test_a_file_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GROKTIME_DATABASE_URL_FILE", "/dev/zero")
+    with pytest.raises(ValidationError, match="the URL and nothing else"):
+        Settings()

@@ -176,6 +176,21 @@ def test_files_that_are_no_suites_are_refused(write: Write, text: str, told: str
         load_suite(write(text))
 
 
+@pytest.mark.parametrize("character", ["\\e", "\\a", "\\u202E", "\\u2066", "\\x7F"])
+@pytest.mark.parametrize("field", ["description", "notes"])
+def test_what_a_terminal_would_act_on_is_refused(write: Write, field: str, character: str) -> None:
+    described = PLAIN if field == "notes" else "".join(PLAIN.splitlines(True)[1:])
+    with pytest.raises(SuiteError, match=f"{field}: a text with the character U\\+") as refused:
+        load_suite(write(f'{field}: "harmless{character}[31m"\n{described}'))
+    assert str(refused.value).isprintable()
+
+
+def test_a_long_value_is_not_repeated_in_the_message(write: Write) -> None:
+    with pytest.raises(SuiteError, match="notes: ") as refused:
+        load_suite(write(PLAIN + f"notes: {'x' * 200_000}\n"))
+    assert len(str(refused.value)) < 1000
+
+
 def test_an_absurd_number_of_runs_is_refused_before_it_is_built(write: Write) -> None:
     text = PLAIN.replace("seeds: [1, 2]", "seeds: {from: 1, to: 9999}").replace(
         "[0, 1]", "[" + ", ".join(str(i) for i in range(100)) + "]"

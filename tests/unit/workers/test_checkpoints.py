@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -187,3 +188,12 @@ def test_the_size_that_is_told_is_that_of_the_files(tmp_path: Path) -> None:
     there = sum(file.stat().st_size for file in files(tmp_path))
     told = checkpoint_bytes(run)
     assert told <= there < 1.1 * told + 10_000
+
+
+def test_the_folder_is_nobody_elses_when_it_is_made_here(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        saved(tmp_path / "checkpoints", 1)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "checkpoints").stat().st_mode & 0o077 == 0
