@@ -1,4 +1,4 @@
-"""HTTP/1.1 as the server reads it: httptools, with bounds on how requests arrive and answers leave."""
+"""HTTP/1.1 by httptools, with bounds on how requests arrive and answers leave."""
 
 from __future__ import annotations
 
