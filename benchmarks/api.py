@@ -4,15 +4,20 @@ A scratch embedded server is filled as by benchmarks/database.py (with `--quick`
 alone), and its first passages are then made to follow the paper's laws, so that curves cross; the
 API runs as `groktime serve` does, in a process of its own. Printed for 1 and 32 clients: a bare
 FastAPI route that returns a body of the same size under the same loop and parser (what is
-possible), warm answers, a 304, and cold answers after each of several revisions. Times are this
-machine's; compare rows of one run only.
+possible), warm answers, a 304, and cold answers after each of several revisions of the suites that
+have a run at p = 113, by a server that prepares nothing; `prepared` are those of one that does.
+Times are this machine's; compare rows of one run only. On a shared machine look at the processor
+time of one request (the server's and Postgres's together), which others disturb least.
 
-    python benchmarks/api.py [--quick] [--json]
+    python benchmarks/api.py [--quick] [--json] [--url URL]
+
+`--url` names a database that was filled before by this program or by benchmarks/paper_database.py.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -30,6 +35,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import httpx
 import numpy as np
+import psutil
 from fastapi import FastAPI, Response
 from sqlalchemy import Engine, text
 
@@ -41,6 +47,7 @@ from groktime.db.suites import CHANNEL
 from groktime.service.spec import LADDER
 
 LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
+RETRY = re.compile(rb"retry-after: (\d+)", re.IGNORECASE)
 TAG = re.compile(rb"etag: (\S+)", re.IGNORECASE)
 
 WARM = {
@@ -48,6 +55,7 @@ WARM = {
     "warm /speeds": "/speeds?prime=113",
     "warm /charts/delay": "/charts/delay?prime=113",
 }
+PREPARED = {"prepared /charts/delay": "/charts/delay?suite=central&prime=113"}
 COLD = {
     "cold /crossing": "/crossing?prime=113",
     "cold /speeds": "/speeds?prime=113",
@@ -131,6 +139,10 @@ class Server:
     process: subprocess.Popen[bytes]
     port: int
 
+    def processor_ms(self) -> float:
+        """What the server itself has used so far."""
+        return 1000 * sum(psutil.Process(self.process.pid).cpu_times()[:2])
+
     def stop(self) -> None:
         self.process.terminate()
         self.process.wait(30)
@@ -139,6 +151,31 @@ class Server:
 def start_api(url: str) -> Server:
     environment = {"GROKTIME_DATABASE_URL": url, "GROKTIME_LOG_LEVEL": "error"}
     return start(["groktime.service.cli", "serve"], free_port(), "/health", **environment)
+
+
+def unprepared_app() -> FastAPI:
+    """The API, which computes nothing before it is asked."""
+    from groktime.api.app import create_app
+
+    return create_app(prepare=False)
+
+
+def start_unprepared(url: str) -> Server:
+    environment = {"GROKTIME_DATABASE_URL": url, "GROKTIME_LOG_LEVEL": "error"}
+    arguments = ["uvicorn", "benchmarks.api:unprepared_app", "--factory", "--log-level", "error"]
+    arguments += ["--loop", "uvloop", "--http", "httptools", "--no-access-log"]
+    return start(arguments, free_port(), "/health", **environment)
+
+
+def processor_ms(server: Server, engine: Engine) -> float:
+    """Of the server and of its Postgres backends on this machine, so far."""
+    found = server.processor_ms()
+    with engine.connect() as connection:
+        pids = connection.scalars(text("SELECT pid FROM pg_stat_activity")).all()
+    for pid in pids:
+        with contextlib.suppress(psutil.Error):
+            found += 1000 * sum(psutil.Process(pid).cpu_times()[:2])
+    return found
 
 
 def start_bare(size: int) -> Server:
@@ -211,6 +248,11 @@ def measure(
                 answer = connection.receive()
                 if answer is None:
                     continue
+                if answer.status == 429:  # too fast for the limit of one client
+                    waited = RETRY.search(answer.head)
+                    time.sleep(float(waited[1]) if waited else 1.0)
+                    connection.send()
+                    continue
                 times.append(1000 * (time.perf_counter() - connection.began))
                 assert answer.status == expected, (answer.head, answer.body[:300])
                 answers = [answer, *answers[:31]]
@@ -224,29 +266,37 @@ def measure(
 
 
 def raise_revision(engine: Engine) -> None:
-    """As when a run closes: listeners are told."""
-    notify = (
-        "SELECT pg_notify(:channel, json_build_object('suite', name, 'revision', revision)::text) "
-        "FROM suites"
+    """As when a run at p = 113 closes: its suites change, and listeners are told."""
+    changed = (
+        "UPDATE suites SET revision = revision + 1 WHERE id IN (SELECT suite_id FROM suite_runs "
+        "WHERE run_id = (SELECT min(r.id) FROM runs r JOIN suite_runs sr ON sr.run_id = r.id JOIN "
+        "suites s ON s.id = sr.suite_id WHERE s.name = 'central' AND r.kind = 'grok' "
+        "AND r.prime = 113)) RETURNING name, revision"
     )
     with engine.begin() as connection:
-        connection.execute(text("UPDATE suites SET revision = revision + 1"))
-        connection.execute(text(notify), {"channel": CHANNEL})
+        for name, revision in connection.execute(text(changed)).all():
+            told = json.dumps({"suite": name, "revision": revision})
+            connection.execute(text("SELECT pg_notify(:c, :t)"), {"c": CHANNEL, "t": told})
 
 
-def measure_cold(port: int, engine: Engine, path: str, clients: int, colds: int) -> np.ndarray:
-    """Times of the first answers after each of several revisions."""
+def measure_cold(
+    server: Server, engine: Engine, path: str, clients: int, colds: int, wait: float = 0.1
+) -> tuple[np.ndarray, float]:
+    """Times of the first answers after each of several revisions; processor ms of each."""
+    port, used = server.port, 0.0
     times, whole, before = [], 0.0, tag_of(measure(port, path, 1, 1)[1][0])
     while len(times) < colds * clients:
         raise_revision(engine)
-        time.sleep(0.1)  # the notice arrives
+        time.sleep(wait)  # the notice arrives
+        began = processor_ms(server, engine)
         measured, answers = measure(port, path, clients, clients)
         if tag_of(answers[-1]) == before:
             continue  # it had not arrived yet
+        used += processor_ms(server, engine) - began
         before = tag_of(answers[0])
         times += list(measured[:-1])
         whole += float(measured[-1])
-    return np.array([*times, whole])
+    return np.array([*times, whole]), used / len(times)
 
 
 def tag_of(answer: Answer) -> str:
@@ -254,7 +304,9 @@ def tag_of(answer: Answer) -> str:
     return found[1].decode() if found else ""
 
 
-def row(name: str, clients: int, measured: np.ndarray) -> dict[str, object]:
+def row(
+    name: str, clients: int, measured: np.ndarray, processor: float | None = None
+) -> dict[str, object]:
     times, whole = measured[:-1], measured[-1]
     return {
         "request": name,
@@ -263,10 +315,16 @@ def row(name: str, clients: int, measured: np.ndarray) -> dict[str, object]:
         "per_second": round(1000 * len(times) / whole, 1),
         "p50_ms": round(float(np.percentile(times, 50)), 2),
         "p99_ms": round(float(np.percentile(times, 99)), 2),
+        "processor_ms": None if processor is None else round(processor, 2),
     }
 
 
-def benchmark(api: Server, engine: Engine, requests: int, colds: int) -> list[dict[str, object]]:
+ROUNDS = 5  # in turn, so that other work on the machine disturbs all rows alike
+
+
+def benchmark(
+    url: str, api: Server, engine: Engine, requests: int, colds: int
+) -> list[dict[str, object]]:
     rows = []
     answers = {path: measure(api.port, path, 1, 1)[1][0] for path in WARM.values()}
     path = WARM["warm /crossing"]
@@ -274,21 +332,40 @@ def benchmark(api: Server, engine: Engine, requests: int, colds: int) -> list[di
     bare = start_bare(len(answers[path].body))
     try:
         for clients in (1, 32):
-            # A first round warms both up and is not counted.
-            for _ in range(2):
-                times = measure(bare.port, "/bare", clients, requests)[0]
-            rows.append(row("bare FastAPI route", clients, times))
-            for name, warm in WARM.items():
-                for _ in range(2):
-                    times = measure(api.port, warm, clients, requests)[0]
-                rows.append(row(name, clients, times))
-            times = measure(api.port, path, clients, requests, tag)[0]
-            rows.append(row("304 /crossing", clients, times))
+            asked = {
+                "bare FastAPI route": (bare, "/bare", None),
+                **{name: (api, warm, None) for name, warm in WARM.items()},
+                "304 /crossing": (api, path, tag),
+            }
+            times: dict[str, list[np.ndarray]] = {name: [] for name in asked}
+            used = dict.fromkeys(asked, 0.0)
+            for turn in range(ROUNDS + 1):  # the first warms up and is not counted
+                for name, (server, what, known) in asked.items():
+                    began = server.processor_ms()
+                    taken = measure(server.port, what, clients, requests // ROUNDS, known)[0]
+                    if turn:
+                        used[name] += server.processor_ms() - began
+                        times[name].append(taken)
+            for name, rounds in times.items():
+                joined = np.concatenate([taken[:-1] for taken in rounds])
+                # The whole is the median round's, as if all had gone like it.
+                whole = ROUNDS * float(np.median([taken[-1] for taken in rounds]))
+                rows.append(
+                    row(name, clients, np.array([*joined, whole]), used[name] / len(joined))
+                )
     finally:
         bare.stop()
-    for clients in (1, 32):
-        for name, cold in COLD.items():
-            rows.append(row(name, clients, measure_cold(api.port, engine, cold, clients, colds)))
+    cold = start_unprepared(url)
+    try:
+        for clients in (1, 32):
+            for name, what in COLD.items():
+                found, used_ms = measure_cold(cold, engine, what, clients, colds)
+                rows.append(row(name, clients, found, used_ms))
+    finally:
+        cold.stop()
+    for name, what in PREPARED.items():
+        found, used_ms = measure_cold(api, engine, what, 1, colds, wait=5.0)
+        rows.append(row(name, 1, found, used_ms))
     return rows
 
 
@@ -296,33 +373,42 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a small database, fewer requests")
     parser.add_argument("--json", action="store_true", help="one JSON line")
+    parser.add_argument("--url", help="a database that is filled already")
     options = parser.parse_args()
     home = Path(tempfile.mkdtemp(prefix="gt-", dir="/tmp"))
     server = None
     try:
-        url = embedded.start(home)
+        url = options.url or embedded.start(home)
         engine = connect(url, check_schema=False)
-        migrate(engine)
-        runs, epochs = fill_with_crossings(engine, options.quick)
+        if options.url:
+            with engine.connect() as connection:
+                counts = "SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM curve)"
+                runs, epochs = connection.execute(text(counts)).one()
+        else:
+            migrate(engine)
+            runs, epochs = fill_with_crossings(engine, options.quick)
         server = start_api(url)
         rows = benchmark(
-            server, engine, 3200 if options.quick else 32_000, 3 if options.quick else 10
+            url, server, engine, 3200 if options.quick else 32_000, 5 if options.quick else 10
         )
         engine.dispose()
     finally:
         if server is not None:
             server.stop()
-        embedded.stop(home)
+        if not options.url:
+            embedded.stop(home)
         shutil.rmtree(home, ignore_errors=True)
     if options.json:
         print(json.dumps({"runs": runs, "epochs": epochs, "rows": rows}))
         return
     print(f"{runs:,} runs, {epochs:,} epochs; one API process; load {os.getloadavg()[0]:.1f}\n")
-    print(f"{'request':<22}{'clients':>8}{'n':>7}{'req/s':>9}{'p50 ms':>9}{'p99 ms':>9}")
+    print(
+        f"{'request':<22}{'clients':>8}{'n':>7}{'req/s':>9}{'p50 ms':>9}{'p99 ms':>9}{'CPU ms':>9}"
+    )
     for r in rows:
         print(
             f"{r['request']:<22}{r['clients']:>8}{r['n']:>7}{r['per_second']:>9}"
-            f"{r['p50_ms']:>9}{r['p99_ms']:>9}"
+            f"{r['p50_ms']:>9}{r['p99_ms']:>9}{r['processor_ms']:>9}"
         )
 
 

@@ -2,7 +2,8 @@
 
 Ratios are of one run on one machine; times are for orientation only. Training is counted from
 the first claim of a run to the end of the last: what comes before is told as starting, what
-comes after as ending.
+comes after as ending. The processor seconds of each group of processes (workers, driver, Postgres,
+each part of Ray) are told, too: on a machine that others use they say what the wall time cannot.
 
     python benchmarks/sweep.py [--quick] [--only planning|workers|bundles]
 
@@ -12,18 +13,22 @@ All of it takes about ten minutes on two quiet cores, with --quick about two.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
+import psutil
 from rich.console import Console
 from rich.table import Table
 from sqlalchemy import Engine, text
@@ -99,6 +104,70 @@ def planning(table: Table) -> None:
     )
 
 
+class Processors:
+    """Adds up the processor seconds of all processes of a sweep, by what they are for.
+
+    Read every half second, since most have ended with the sweep.
+    """
+
+    def __init__(self, home: Path) -> None:
+        self._home = str(home)
+        self._used: dict[tuple[int, float], tuple[str, float]] = {}
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._driver = time.process_time()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        self._driver = time.process_time() - self._driver
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.5):
+            for process in psutil.Process().children(recursive=True):
+                self._note(process)
+            for process in psutil.process_iter(["name"]):
+                if process.info["name"] == "postgres":
+                    self._note(process)
+
+    def _note(self, process: psutil.Process) -> None:
+        with contextlib.suppress(psutil.Error):
+            line = " ".join(process.cmdline())
+            group = next((name for part, name in GROUPS.items() if part in line), "others")
+            if process.name() == "postgres":
+                first = process
+                while first.parent() is not None and first.parent().name() == "postgres":
+                    first = first.parent()
+                if self._home not in " ".join(first.cmdline()):
+                    return
+                group = "Postgres"
+            seconds = sum(process.cpu_times()[:2])
+            self._used[process.pid, process.create_time()] = (group, seconds)
+
+    def seconds(self) -> dict[str, float]:
+        found = {"driver": self._driver}
+        for group, used in self._used.values():
+            found[group] = found.get(group, 0.0) + used
+        return dict(sorted(found.items(), key=lambda pair: -pair[1]))
+
+
+# What a process is for, by a part of its command line.
+GROUPS = {
+    "ray::": "workers",
+    "default_worker.py": "workers",
+    "log_monitor.py": "Ray's log monitor",
+    "agent": "Ray's agents",
+    "raylet": "raylet",
+    "gcs_server": "Ray's control store",
+    "dashboard": "Ray's dashboard",
+    "monitor.py": "Ray's autoscaler",
+}
+
+
 @dataclass(frozen=True)
 class Timed:
     """Seconds of one sweep, and how many of all workers' seconds of training were training."""
@@ -107,6 +176,7 @@ class Timed:
     training: float
     ending: float
     share: float
+    processors: dict[str, float]
 
 
 def timed_sweep(workers: int, seeds: int, epochs: int) -> Timed:
@@ -114,16 +184,17 @@ def timed_sweep(workers: int, seeds: int, epochs: int) -> Timed:
     with place(seeds, epochs) as at:
         quiet = Console(file=io.StringIO())
         begin = time.time()
-        _, report = run_sweep(
-            at.suite, at.url, at.engine, at.settings, SweepOptions(workers=workers), quiet
-        )
+        with Processors(at.settings.home) as processors:
+            _, report = run_sweep(
+                at.suite, at.url, at.engine, at.settings, SweepOptions(workers=workers), quiet
+            )
         end = time.time()
         with at.engine.connect() as connection:
             first, last = map(float, connection.execute(text(TIMES)).one())
     if report.failed or report.retried:
         raise SystemExit(f"the sweep was disturbed: {report}")
     share = report.training_seconds / (workers * (last - first))
-    return Timed(first - begin, last - first, end - last, share)
+    return Timed(first - begin, last - first, end - last, share, processors.seconds())
 
 
 def two_workers(table: Table, quick: bool) -> None:
@@ -135,6 +206,10 @@ def two_workers(table: Table, quick: bool) -> None:
         table.add_row(f"{name}: first claim to last end", f"{sweep.training:.1f} s", around)
     table.add_row("share of worker time in training", f"{one.share:.1%}", "one worker")
     table.add_row("share of worker time in training", f"{two.share:.1%}", "two workers, aim 95 %")
+    for name, sweep in (("one worker", one), ("two workers", two)):
+        all_seconds = sum(sweep.processors.values())
+        for group, used in sweep.processors.items():
+            table.add_row(f"{name}: {group}", f"{used:.1f} s of CPU", f"{used / all_seconds:.1%}")
     table.add_row("speed-up of two workers", f"{one.training / two.training:.2f}", "aim 1.9")
 
 

@@ -75,7 +75,7 @@ export function view() {
   // The primes beside the one that is shown are asked for when there is nothing else to do.
   function neighbours(query) {
     const at = suite.primes.indexOf(Number(query.get("prime")));
-    for (const prime of [suite.primes[at + 1], suite.primes[at - 1]].filter(Boolean)) {
+    for (const prime of [suite.primes[at + 1], suite.primes[at - 1]].filter((one) => one && !suite.untrained.includes(one))) {
       const route = `/charts/delay?${changed(chartQuery(query, suite, SETTINGS), { prime })}`;
       whenIdle(() => here().query.get("prime") === query.get("prime") && prefetch(route));
     }

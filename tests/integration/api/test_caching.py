@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import anyio.to_thread
 import httpx
+import pytest
 from fixtures.commands import wait_until
 from fixtures.database import Database
 from fixtures.http import serving, settings_for
@@ -16,6 +19,7 @@ from fixtures.seeded import PENDING, made_up_run, register
 from sqlalchemy import event, text
 
 from groktime.api.app import create_app
+from groktime.api.stamps import LAG_SECONDS
 from groktime.db.claims import Claim, claim
 from groktime.db.recorder import Recorder
 from groktime.db.suites import CHANNEL
@@ -244,3 +248,60 @@ def test_a_change_ends_a_round_that_prepares_older_answers(seeded: Database) -> 
     app.state.database.close()
     assert asked == ["/start", "/charts/delay"]
     assert ahead.rounds == 0
+
+
+def test_a_304_takes_no_thread(seeded: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = create_app(settings_for(seeded.url), prepare=False)
+    with serving(app) as address, httpx.Client(base_url=address, timeout=60) as api:
+        wait_until(lambda: app.state.stamps.version() is not None)
+        tag = api.get(PATH).headers["etag"]
+        taken: list[object] = []
+        run_sync = anyio.to_thread.run_sync
+
+        async def counted(*arguments: Any, **options: Any) -> Any:
+            taken.append(arguments)
+            return await run_sync(*arguments, **options)
+
+        def without_a_thread() -> bool:
+            taken.clear()
+            assert api.get(PATH, headers={"If-None-Match": tag}).status_code == 304
+            return not taken
+
+        monkeypatch.setattr(anyio.to_thread, "run_sync", counted)
+        api.get(f"{PATH}&method=paper")
+        assert taken != []
+        wait_until(without_a_thread)  # while heartbeats are on time
+
+
+def test_within_a_process_no_answer_is_older_than_one_before_it(seeded: Database) -> None:
+    app = create_app(settings_for(seeded.url), prepare=False)
+    with serving(app) as address, httpx.Client(base_url=address, timeout=60) as api:
+        api.get(PATH)
+        wait_until(lambda: app.state.stamps.version() is not None)
+        for _ in range(3):
+            with seeded.engine.begin() as connection:
+                connection.execute(text("UPDATE suites SET revision = revision + 1"))
+            # This one is read from the database, the other would be served from memory.
+            seen = api.get("/suites/tiny").json()["summary"]["revision"]
+            assert api.get(PATH).json()["revision"] == seen
+
+
+def test_another_process_knows_of_a_commit_once_it_has_looked(seeded: Database) -> None:
+    apps = [create_app(settings_for(seeded.url), prepare=False) for _ in range(2)]
+    with (
+        serving(apps[0]) as first,
+        serving(apps[1]) as second,
+        httpx.Client(timeout=60) as client,
+    ):
+        client.get(first + PATH)
+        client.get(second + PATH)
+        wait_until(lambda: all(app.state.stamps.version() is not None for app in apps))
+        with seeded.engine.begin() as connection:
+            connection.execute(text("UPDATE suites SET revision = revision + 1"))
+        committed = time.monotonic()
+        told = client.get(first + "/suites/tiny").json()["summary"]["revision"]
+        while (answer := client.get(second + PATH).json()["revision"]) < told:
+            began = time.monotonic()  # what was asked after the lag is over may not be older
+            answer = client.get(second + PATH).json()["revision"]
+            assert answer == told or began - committed <= LAG_SECONDS
+        assert answer == told

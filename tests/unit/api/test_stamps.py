@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from pydantic import SecretStr
 
 from groktime.api.database import Database
-from groktime.api.stamps import Stamps
+from groktime.api.stamps import BEAT_SECONDS, LAG_SECONDS, Stamps
 from groktime.service.settings import Settings
 
 
@@ -34,3 +35,43 @@ def test_a_revision_that_is_not_newer_changes_nothing() -> None:
     known.seen("central", 5)
     known.seen("central", 4)
     assert known.counted() == before
+
+
+class Cursor:
+    """Suites and capacity runs as a database would tell them to a heartbeat."""
+
+    def __init__(self, revision: int) -> None:
+        self.revision = revision
+
+    def execute(self, query: str) -> None:
+        self._query = query
+
+    def fetchall(self) -> list[tuple[object, ...]]:
+        return [(1, "central", "hash", self.revision, None)] if "name" in self._query else [(0,)]
+
+
+def test_what_a_heartbeat_has_verified_is_believed_for_one_second_and_no_longer() -> None:
+    now = [100.0]
+    settings = Settings(database_url=SecretStr("postgresql://nobody@127.0.0.1:9/absent"))
+    known = Stamps(Database(settings), clock=lambda: now[0])
+    known._beat(Cursor(7))
+    verified = known.version()
+    assert verified is not None
+    now[0] += LAG_SECONDS - 0.001
+    assert known.version() == verified
+    now[0] += 0.001
+    assert known.version() is None
+
+
+def test_a_heartbeat_counts_a_commit_that_nobody_told_of() -> None:
+    known = stamps()
+    known._beat(Cursor(7))
+    before = known.version()
+    known._beat(Cursor(7))
+    assert known.version() == before
+    known._beat(Cursor(8))
+    assert known.version() not in (before, None)
+
+
+def test_heartbeats_come_often_enough_that_one_may_be_late() -> None:
+    assert pytest.approx(LAG_SECONDS / 2) == BEAT_SECONDS
