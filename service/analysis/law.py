@@ -157,15 +157,12 @@ def memorisation_law(
     return MemorisationLaw(
         window=window,
         pooled=next((f for f in fits if f.form == "exponential"), None),
-        rivals=tuple(sorted(fits, key=_by_aicc)),
+        # With too few widths for AICc the order is AIC's.
+        rivals=tuple(sorted(fits, key=lambda f: (f.aicc is None, f.aicc or f.aic))),
         per_prime=per_prime,
         collapse=collapse_test(inside),
         points=inside,
     )
-
-
-def _by_aicc(fit: LawFit | FormFit) -> float:
-    return math.inf if fit.aicc is None else fit.aicc
 
 
 def compare_forms(points: LawPoints, shares: Mapping[int, float] | None) -> tuple[FormFit, ...]:
@@ -185,7 +182,7 @@ def compare_forms(points: LawPoints, shares: Mapping[int, float] | None) -> tupl
     if len(f) < 6 + beside.shape[1] or constant(f):
         return ()
     found = (_form(f, y, beside, form) for form in FORMS)
-    return tuple(sorted(found, key=_by_aicc))
+    return tuple(sorted(found, key=lambda fit: math.inf if fit.aicc is None else fit.aicc))
 
 
 def _form(f: FloatArray, y: FloatArray, beside: FloatArray, form: Form) -> FormFit:

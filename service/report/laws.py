@@ -84,7 +84,8 @@ def capacity_blocks(content: SuiteContent) -> list[Block]:
     table = Table(
         name=f"{content.name}-capacity",
         caption=f"{content.name}: C_model, bits per parameter: the slope of capacity against P, "
-        "with its interval over resampled widths; with three widths it is least squares' own, a t "
+        "with its interval over resampled widths and their plateaus' errors; "
+        "with three widths it is least squares' own, a t "
         "interval with one degree of freedom.",
         header=("setting", "C_model", "source", "intercept, bits", "R²", "widths"),
         rows=tuple(rows),

@@ -397,3 +397,10 @@ def test_aicc_is_aic_and_a_penalty_for_few_points() -> None:
     fit = fit_law(made_points({97: 1.0}, 0.0, None), "exponential")
     assert fit is not None
     assert fit.aicc == pytest.approx(fit.aic + 2 * 3 * 4 / (12 - 3 - 1))
+
+
+def test_three_widths_are_too_few_for_aicc_and_their_forms_are_ordered_by_aic() -> None:
+    f = np.array([0.05, 0.1, 0.2])
+    law = memorisation_law(LawPoints(np.full(3, 97), 1e4 / f, f, 500 * f**1.03))
+    assert [fit.aicc for fit in law.rivals] == [None, None]
+    assert [fit.form for fit in law.rivals] == ["power", "exponential"]
