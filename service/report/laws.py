@@ -95,7 +95,7 @@ def capacity_blocks(content: SuiteContent) -> list[Block]:
     said = [f"{'; '.join(names)}: {note}" if several else note for note, names in notes.items()]
     by_decay = protocol_sentences(content)
     if by_decay:
-        said = [*by_decay, *said]
+        said += by_decay
     elif any(_has_line(part, c_model(content, part)) for part in content.settings):
         said.append(ABOUT_PAPER_BITS)
     return [table, *(Paragraph(sentence) for sentence in said)]

@@ -50,7 +50,7 @@ def test_the_interval_of_the_primes_exponent_says_what_it_rests_on(primes: int, 
 
 
 def test_the_caption_says_from_where_on_errors_are_clustered() -> None:
-    content: Any = SimpleNamespace(name="made-up", settings=())
+    content: Any = SimpleNamespace(name="made-up", settings=(), law_forms=())
     (table,) = law_blocks(content)
     assert "errors clustered by prime from three primes on" in table.caption  # type: ignore[union-attr]
 
