@@ -44,7 +44,7 @@ from groktime.service.sweep.priors import (
 T_GEN_EPOCHS = 300.0  # of a grok run, for the price of one that nobody has seen
 
 KNOWN = """
-SELECT r.id, r.key, r.state, r.reason, r.owner,
+SELECT r.id, r.key, sr.inherited, r.state, r.reason, r.owner,
     r.seconds * coalesce(CAST(substring(r.fingerprint FROM 'threads ([0-9]+)') AS integer), 1)
         AS core_seconds,
     coalesce(r.set_aside_epoch, r.last_epoch) AS last_epoch, r.set_aside_epoch,
@@ -75,6 +75,7 @@ class RecordedRun:
 
     id: int
     key: str
+    inherited: bool  # another suite's: no cost of this one
     state: str
     reason: str | None
     owner: str | None
@@ -113,7 +114,7 @@ class LocatedCell:
     runs: int  # that count in analyses
     in_flight: tuple[Run, ...]
     failed: int
-    core_seconds: float  # of the runs that count
+    core_seconds: float  # of those that are no other suite's
     max_runs: int
 
     def __str__(self) -> str:
@@ -244,7 +245,8 @@ class _Known:
     findings: tuple[Finding, ...]
     in_flight: frozenset[Run]
     lost: frozenset[Run]
-    seconds: float
+    spent: int  # runs of this suite's own, those in flight too
+    seconds: float  # of its own
 
     @property
     def trained(self) -> set[Run]:
@@ -252,22 +254,24 @@ class _Known:
 
 
 def _known(space: Space, by_key: Mapping[str, RecordedRun], analysis: Analysis) -> _Known:
-    findings, flying, lost, seconds = [], set(), set(), 0.0
+    findings, flying, lost, spent, seconds = [], set(), set(), 0, 0.0
     least = MinimumDelay(analysis.min_delay or 1.0, analysis.min_delay_share or 0.0)
     for at, spec in space.specs.items():
         run = by_key.get(spec.key)
         if run is None:
             continue
+        own = not run.inherited and (run.counts or run.state != "failed")
+        spent += own
         if run.counts:
             findings.append(_finding(at, run, least))
-            seconds += float(run.core_seconds or 0.0)
+            seconds += float(run.core_seconds or 0.0) if own else 0.0
             if run.state == "running":  # set aside before, and trained on
                 flying.add(at)
         elif run.state == "failed":
             lost.add(at)
         else:
             flying.add(at)
-    return _Known(tuple(findings), frozenset(flying), frozenset(lost), seconds)
+    return _Known(tuple(findings), frozenset(flying), frozenset(lost), spent, seconds)
 
 
 def _finding(at: Run, run: RecordedRun, least: MinimumDelay) -> Finding:
@@ -332,9 +336,8 @@ def _estimate(point: Point | None) -> tuple[float, float] | None:
 
 
 def _cell(space: Space, known: _Known, progress: Progress, design: Design) -> LocatedCell:
-    spent = len(known.findings) + sum(f not in known.trained for f in known.in_flight)
     late = design.max_hours is not None and known.seconds >= 3600 * design.max_hours
-    out = bool(progress.choices) and (spent >= design.max_runs or late)
+    out = bool(progress.choices) and (known.spent >= design.max_runs or late)
     points = [point for point in (progress.crossing, progress.onset) if point is not None]
     ended: Ended | None = None
     if out and not known.in_flight:

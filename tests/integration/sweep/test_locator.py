@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from groktime.service.errors import InputError, SuiteError
 from groktime.service.spec import RunSpec
 from groktime.service.suites import Suite, load_suite
 from groktime.service.sweep import selection
+from groktime.service.sweep.located import located_cells, recorded_runs, spaces
 from groktime.service.sweep.locator import SYSTEMIC_CRASHES, TRIES, Locator
 from groktime.service.sweep.priors import Run
 from groktime.service.sweep.selection import SweepOptions, register
@@ -41,7 +42,7 @@ positions: none
 primes: [{primes}]
 seeds: [42, 43, 44, 45]
 stop: {{max_epochs: {cap}}}
-design: {{widths: {{from: 16, to: 80, step: 4}}, precision: 0.05, max_runs: 40{more}}}
+design: {{widths: {{from: 16, to: 80, step: 4}}, precision: 0.05, max_runs: {runs}{more}}}
 """
 
 
@@ -100,9 +101,9 @@ class Worker:
 
 @pytest.fixture
 def suite(tmp_path: Path) -> Callable[..., Suite]:
-    def make(primes: str = "59", more: str = "", name: str = "located") -> Suite:
+    def make(primes: str = "59", more: str = "", name: str = "located", runs: int = 40) -> Suite:
         path = tmp_path / f"{name}.yaml"
-        path.write_text(SUITE.format(primes=primes, cap=CAP, more=more))
+        path.write_text(SUITE.format(primes=primes, cap=CAP, more=more, runs=runs))
         return load_suite(path)
 
     return make
@@ -310,6 +311,21 @@ def test_a_cell_ends_when_its_hours_are_spent(
     (cell,) = at_work.locator.cells
     assert cell.ended == "out of hours"
     assert 3.6 <= cell.core_seconds < 3.6 + 2 * 1.5, "a run of a second and a half too many"
+
+
+def test_runs_of_another_suite_take_nothing_from_the_budget(
+    database: Database, suite: Callable[..., Suite]
+) -> None:
+    at_work = worker(database, suite(runs=4))
+    assert at_work.work() == 4
+    (cell,) = at_work.locator.cells
+    assert (cell.ended, cell.core_seconds > 0) == ("out of runs", True)
+    with database.engine.connect() as connection:
+        there = recorded_runs(connection, suite(runs=4))
+    inherited = [replace(run, inherited=True) for run in there]
+    (cell,) = located_cells(suite(runs=4), spaces(suite(runs=4)), inherited)
+    assert (cell.runs, cell.ended, cell.core_seconds) == (4, None, 0)
+    assert cell.choices
 
 
 def test_an_earlier_suite_tells_where_to_look_only_where_it_is_allowed(
