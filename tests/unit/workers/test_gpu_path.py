@@ -192,7 +192,7 @@ def test_a_worker_steps_and_looks_for_checkpoints_as_its_sweep_orders(
     assert trainer.fingerprint == way
     monkeypatch.setattr(trainable, "Recorder", MagicMock())
     with pytest.raises(Made, match="graph"):
-        worker._train_claims(Mock(), [SimpleNamespace(spec=spec, resume_epoch=0)])
+        worker._train_claims(Mock(), [SimpleNamespace(spec=spec, resume_epoch=0)], [])
 
 
 def test_bundles_that_share_a_gpu_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
