@@ -3,13 +3,19 @@ const chosen = localStorage.getItem("groktime-theme");
 const dark = chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 document.documentElement.dataset.theme = dark ? "dark" : "light";
 
-// The drawing library is parsed as it arrives, not when the first chart is there.
+// The drawing library is parsed as it arrives, not when the first chart is there; but it measures
+// the page when it starts, so that it waits for the body.
 window.groktimePlotly = new Promise((resolve, reject) => {
   const script = document.createElement("script");
+  const failed = () => reject(new Error("The drawing library could not be loaded."));
   script.src = new URL("vendor/plotly/plotly.min.js", document.currentScript.src);
-  script.onload = () => resolve(window.Plotly);
-  script.onerror = () => reject(new Error("The drawing library could not be loaded."));
-  document.head.append(script);
+  script.onload = () => (window.Plotly ? resolve(window.Plotly) : failed());
+  script.onerror = failed;
+  new MutationObserver((_, observer) => {
+    if (!document.body) return;
+    observer.disconnect();
+    document.head.append(script);
+  }).observe(document.documentElement, { childList: true });
 });
 window.groktimePlotly.catch(() => {}); // whoever draws hears of it
 

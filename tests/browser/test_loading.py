@@ -60,6 +60,36 @@ def wait_for_chart(page: Page, charts: list[str], route: Route) -> None:
     route.continue_()
 
 
+def test_a_chart_is_drawn_though_the_drawing_library_is_there_before_the_body(
+    browser: Browser, site: str
+) -> None:
+    page = browser.new_page()
+    address = f"{site}/view/delay?suite=tiny&prime=29"
+
+    def hold_the_body(route: Route) -> None:
+        html = route.fetch().text().replace("</head>", '<script src="/held.js"></script></head>')
+        route.fulfill(body=html, content_type="text/html")
+
+    def library_first(route: Route) -> None:
+        page.evaluate(
+            """async () => {
+                while (!window.groktimePlotly) await new Promise((next) => setTimeout(next));
+                if (document.body) throw new Error("The body is not held back.");
+                const script = document.querySelector("script[src$='plotly.min.js']");
+                if (script) await window.groktimePlotly.catch(() => {});
+            }"""
+        )
+        route.fulfill(body="", content_type="text/javascript")
+
+    page.route(address, hold_the_body)
+    page.route("**/held.js", library_first)
+    page.goto(address)
+    page.wait_for_selector("main[data-state=settled]")
+    state = page.locator(".chart").get_attribute("data-state")
+    page.close()
+    assert state == "ready"
+
+
 def test_the_neighbours_of_a_prime_are_asked_for_before_they_are_wanted(
     browser: Browser, site: str
 ) -> None:
