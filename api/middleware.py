@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from groktime.api.access import Limits
-from groktime.api.problems import ApiError, document
+from groktime.api.problems import ApiError, document, on_error
 
 REQUESTS = Histogram(
     "groktime_http_request_seconds",
@@ -41,7 +41,11 @@ SAFE_HEADERS = {
 
 
 class Observed:
-    """ASGI middleware; pages set their own content policy, everything else gets the strictest."""
+    """ASGI middleware; pages set their own content policy, everything else gets the strictest.
+
+    An error that nothing below expected is answered here: one that went on to the server would
+    have the connection closed after the answer.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -54,11 +58,12 @@ class Observed:
         scope["request_id"] = request_id
         started = time.perf_counter()
         status = 500
+        answering = False
 
         async def with_headers(message: Message) -> None:
-            nonlocal status
+            nonlocal status, answering
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status, answering = message["status"], True
                 headers = MutableHeaders(scope=message)
                 headers["X-Request-ID"] = request_id
                 headers.setdefault("Content-Security-Policy", API_CSP)
@@ -69,6 +74,11 @@ class Observed:
 
         try:
             await self._app(scope, receive, with_headers)
+        except Exception as error:
+            if answering:  # what was sent is not whole, and closing says so
+                raise
+            told = await on_error(Request(scope), error)
+            await told(scope, receive, with_headers)
         finally:
             seconds = time.perf_counter() - started
             route = getattr(scope.get("route"), "path", "unknown")

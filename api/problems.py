@@ -217,21 +217,23 @@ def _validation(request: Request, error: RequestValidationError) -> JSONResponse
     )
 
 
-def install(app: FastAPI) -> None:
-    """Turn every error into a problem document."""
+async def on_error(request: Request, error: Exception) -> JSONResponse:
+    """The problem document of an error; the log has what the client is not told."""
+    told = translate(error)
+    if told.status >= 500:
+        level = logging.ERROR if told.status == 500 else logging.WARNING
+        log.log(
+            level,
+            "request failed: %s",
+            told.detail if told.status == 500 else str(error).strip().partition("\n")[0],
+            exc_info=error if told.status == 500 else None,
+            extra={"request_id": request.scope.get("request_id"), "path": request.url.path},
+        )
+    return document(request, told)
 
-    async def on_error(request: Request, error: Exception) -> JSONResponse:
-        told = translate(error)
-        if told.status >= 500:
-            level = logging.ERROR if told.status == 500 else logging.WARNING
-            log.log(
-                level,
-                "request failed: %s",
-                told.detail if told.status == 500 else str(error).strip().partition("\n")[0],
-                exc_info=error if told.status == 500 else None,
-                extra={"request_id": request.scope.get("request_id"), "path": request.url.path},
-            )
-        return document(request, told)
+
+def install(app: FastAPI) -> None:
+    """Turn every error that is expected into a problem document; `Observed` has the others."""
 
     async def on_http(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
@@ -250,6 +252,5 @@ def install(app: FastAPI) -> None:
 
     for kind in (ApiError, GroktimeError, DBAPIError, NoConnectionFree):
         app.add_exception_handler(kind, on_error)
-    app.add_exception_handler(Exception, on_error)
     app.add_exception_handler(HTTPException, on_http)
     app.add_exception_handler(RequestValidationError, on_validation)

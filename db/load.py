@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -28,6 +28,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    TypeAdapter,
     ValidationError,
 )
 from sqlalchemy import Connection, Engine, text
@@ -53,6 +54,7 @@ CURVE_BYTES = 64 << 20  # the footer of many row groups
 GROUP_BYTES = 1 << 20
 TEXT_LENGTH = 20_000  # a reason, a fingerprint, a rule
 CLOCKS_DIFFER = timedelta(days=1)
+EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 
 DUMPED_STATES = ("pending", "done", "failed", "set_aside")
 
@@ -63,7 +65,20 @@ def _plain(words: str) -> str:
     return refuse_unprintable(words)
 
 
+def _possible(time: datetime) -> datetime:
+    """Refuse what no clock showed; Postgres keeps years that Python cannot read."""
+    if time < EARLIEST:
+        raise ValueError(f"{time} is before {EARLIEST:%Y}")
+    if time > datetime.now(UTC) + CLOCKS_DIFFER:
+        raise ValueError(f"{time} is in the future")
+    return time
+
+
 Words = Annotated[str, AfterValidator(_plain)]
+Time = Annotated[AwareDatetime, AfterValidator(_possible)]
+TIME: TypeAdapter[datetime | None] = TypeAdapter(Time | None)
+RUN_TIMES = ("created_at", "closed_at")
+ATTEMPT_TIMES = ("started_at", "ended_at")
 
 CREATE_LOADING = """
 CREATE TEMP TABLE loading (
@@ -169,9 +184,9 @@ class _Strict(BaseModel):
 class Recorded(_Strict):
     """When, where and with what a recording was made, as its maker says."""
 
-    dumped_at: AwareDatetime
-    trained_from: AwareDatetime | None
-    trained_until: AwareDatetime | None
+    dumped_at: Time
+    trained_from: Time | None
+    trained_until: Time | None
     devices: list[Words] = Field(max_length=10_000)
     engines: list[Words] = Field(max_length=100)
     fingerprints: list[Words] = Field(max_length=10_000)
@@ -193,7 +208,7 @@ class DumpedSuite(_Strict):
 class DumpedForecast(_Strict):
     """What was predicted of the suite, and when, as the dump's maker says."""
 
-    created_at: AwareDatetime
+    created_at: Time
     spec: dict[str, Any]
     predictions: dict[str, Any]
     score: dict[str, Any] | None
@@ -206,7 +221,7 @@ class Manifest(_Strict):
     schema_revision: Words = Field(alias="schema")
     spec_version: int
     suite: DumpedSuite
-    frozen_at: AwareDatetime | None
+    frozen_at: Time | None
     recorded: dict[str, Any]
     forecasts: list[DumpedForecast] = Field(default=[], max_length=1_000)
     runs: int = Field(ge=0, le=MAX_RUNS, strict=True)
@@ -283,16 +298,13 @@ def _validate(
     for index, forecast in enumerate(manifest.forecasts):
         _refuse_strange_text(forecast.model_dump(mode="json"), f"forecast {index}")
     suite = manifest.suite
-    frozen_at = manifest.frozen_at
-    if frozen_at is not None and frozen_at > datetime.now(UTC) + CLOCKS_DIFFER:
-        raise DumpError(f"{path}: frozen_at: {frozen_at} is in the future")
     if suite.design == "locate" and suite.spec.get("design") is None:
         raise DumpError(f"{path}: suite {suite.name}: design: its spec locates nothing")
     try:
         known = check_suite(suite.name, suite.spec, suite.hash, own, inherited)
     except SuiteError as refusal:
         raise DumpError(f"{path}: {refusal}") from None
-    return known and frozen_at is not None
+    return known and manifest.frozen_at is not None
 
 
 def _validate_curve(archive: zipfile.ZipFile, manifest: Manifest, path: Path) -> None:
@@ -405,8 +417,22 @@ def _documents(archive: zipfile.ZipFile) -> Iterator[dict[str, Any]]:
                 raise ValueError(f"run {spec.key}: attempts or inherited is of another type")
             _refuse_strange_text({n: v for n, v in run.items() if n != "spec"}, f"run {spec.key}")
             _refuse_strange_text(attempts, f"run {spec.key}")
+            _refuse_strange_times(run, RUN_TIMES, f"run {spec.key}")
+            for attempt in attempts:
+                _refuse_strange_times(attempt, ATTEMPT_TIMES, f"run {spec.key}: an attempt")
             run.update(spec.columns())
             yield document
+
+
+def _refuse_strange_times(document: Any, names: Iterable[str], where: str) -> None:
+    if not isinstance(document, dict):
+        raise ValueError(f"{where} is not an object")
+    for name in names:
+        try:
+            TIME.validate_python(document.get(name))
+        except ValidationError as problem:
+            said = problem.errors(include_url=False)[0]["msg"]
+            raise ValueError(f"{where}: {name}: {said}") from None
 
 
 def _refuse_strange_text(value: Any, where: str) -> None:

@@ -15,8 +15,13 @@ from groktime.service.spec import SUITE_NAME
 
 Design = Literal["grid", "locate"]
 
+LAST_YEAR = 9999  # how the driver reads Postgres's infinity
+
 SUITES = """
-SELECT s.id, s.name, s.spec, s.hash, s.design, s.revision, s.frozen_at, s.recorded,
+SELECT s.id, s.name, s.spec, s.hash, s.design, s.revision,
+       -- Python has no years before 1: such a row is damaged, and is told so below
+       CASE WHEN s.frozen_at < '0001-01-02Z' THEN '0001-01-02Z' ELSE s.frozen_at END AS frozen_at,
+       s.recorded,
        EXISTS (SELECT FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
                WHERE sr.suite_id = s.id AND r.state = 'running') AS running,
        EXISTS (SELECT FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
@@ -62,6 +67,8 @@ class SuiteRecord:
             return f"its spec is a {type(self.spec).__name__}, not an object"
         if not isinstance(self.recorded, Mapping | None):
             return f"`recorded` is a {type(self.recorded).__name__}, not an object"
+        if self.frozen_at is not None and not 1970 <= self.frozen_at.year < LAST_YEAR:
+            return "frozen_at is no time at which it could have been frozen"
         if not isinstance((self.recorded or {}).get("versions"), Mapping | None):
             return "`recorded.versions` is not an object"
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import socket
 import threading
 
@@ -98,3 +99,25 @@ def test_a_huge_head_is_refused(api: httpx.Client, ending: bytes) -> None:
         except ConnectionError:  # closed while we still sent
             return
     assert answer.startswith((b"HTTP/1.1 431", b"HTTP/1.1 400"))
+
+
+def test_a_connection_goes_on_after_an_unexpected_error(
+    api: httpx.Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def failing(_connection: object) -> None:
+        raise ValueError("a mistake of the server's")
+
+    monkeypatch.setattr("groktime.api.routes.suites.read_suites", failing)
+    connection = http.client.HTTPConnection(str(api.base_url.host), api.base_url.port, timeout=60)
+    connection.auto_open = 0  # a closed connection is an error, not opened again
+    connection.connect()
+    for path, status in (("/suites", 500), ("/suites", 500), ("/health", 200)):
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        answer.read()
+        assert answer.status == status
+        assert answer.headers["x-content-type-options"] == "nosniff"
+    connection.close()
+    told = [record for record in caplog.records if record.exc_info]
+    assert {record.name for record in told} == {"groktime.api.problems"}
+    assert len(told) == 2

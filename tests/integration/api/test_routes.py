@@ -240,6 +240,9 @@ def test_the_report_of_a_suite_is_one_page_without_a_script(api: httpx.Client) -
         """spec = '{"analysis": {"thresholds": 5}}'""",
         """spec = '{"analysis": {"thresholds": {"t_mem": "much"}}}'""",
         """recorded = '{"versions": "all"}'""",
+        "frozen_at = '0100-01-01 BC'",
+        "frozen_at = 'infinity'",
+        "frozen_at = '-infinity'",
     ],
 )
 def test_a_damaged_suite_does_not_take_the_others_down(seeded: Database, damage: str) -> None:

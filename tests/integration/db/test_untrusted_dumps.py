@@ -142,6 +142,35 @@ def test_texts_of_runs_can_be_shown(
     assert "text" in refusal(other, changed, tmp_path)
 
 
+IMPOSSIBLE_TIMES = [
+    "0001-01-01T00:00:00+14:00",  # a year that Postgres keeps and Python cannot read
+    "1969-12-31T23:59:59Z",
+    "9999-12-31T00:00:00Z",
+    "infinity",
+    "4000-01-01 BC",
+]
+
+
+@pytest.mark.parametrize("time", IMPOSSIBLE_TIMES)
+def test_a_time_that_no_clock_showed_is_refused(
+    members: Members, other: Database, tmp_path: Path, time: str
+) -> None:
+    recorded = json.loads(members[MANIFEST])["recorded"] | {"trained_from": time}
+    forecast = {"created_at": time, "spec": {}, "predictions": {}, "score": None}
+    for field, change in {
+        "frozen_at": {"frozen_at": time},
+        "trained_from": {"recorded": recorded},
+        "created_at": {"forecasts": [forecast]},
+    }.items():
+        assert field in refusal(other, with_manifest(members, **change), tmp_path)
+    for part, field in (("run", "closed_at"), ("attempts", "ended_at")):
+        lines = [json.loads(line) for line in members[RUNS].splitlines()]
+        changed = lines[0][part][0] if part == "attempts" else lines[0][part]
+        changed[field] = time
+        runs = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+        assert field in refusal(other, members | {RUNS: runs}, tmp_path)
+
+
 def test_a_frozen_time_with_a_right_hash_is_kept_as_a_claim(
     members: Members, other: Database, tmp_path: Path
 ) -> None:
