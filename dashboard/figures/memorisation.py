@@ -205,7 +205,7 @@ def collapse_words(answer: LawAnswer) -> str:
     found = answer.collapse
     if not found.testable or found.slope is None:
         return f"Collapse not testable: {found.reason}."
-    effect = f"{found.slope:+.3f} decades of T_mem per decade of P at fixed f"
+    effect = f"{_collapse_value(answer)} decades of T_mem per decade of P at fixed f"
     if found.p is not None and found.p < ALPHA:
         return f"Primes do not collapse fully: {effect} (p = {p_value(found.p)})."
     return f"No dependence on P at fixed f is shown: {effect} (p = {p_value(found.p)})."

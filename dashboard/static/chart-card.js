@@ -82,7 +82,8 @@ export class ChartCard {
     this.plot.setAttribute("aria-label", `Chart. ${error.message}`);
     this.onMeta?.(null);
     // Runs that are not there yet are news about the suite, not a fault.
-    this.show(error.status === 409 ? "empty" : "refused", error.message, offers(error.problem));
+    const text = error.message.replace(`${error.problem?.parameter}: `, ""); // a visitor sees no parameters
+    this.show(error.status === 409 ? "empty" : "refused", error.status === 409 ? text : error.message, offers(error.problem));
   }
 
   show(state, text = "", more = []) {
@@ -92,7 +93,7 @@ export class ChartCard {
     if (state === "ready") return this.overlay.replaceChildren();
     const first = !this.drawn;
     const words = { loading: first ? "Loading…" : "", empty: text, refused: text }[state];
-    const title = { empty: "Nothing to draw yet", refused: "This chart cannot be drawn" }[state];
+    const title = { empty: "Nothing to draw", refused: "This chart cannot be drawn" }[state];
     this.overlay.replaceChildren(
       ...(state === "loading" ? [el("div", { class: "skeleton", "aria-hidden": "true" })] : []),
       el("div", { class: "overlay-text" },
@@ -124,6 +125,6 @@ function offers(problem = {}) {
   const rows = Object.entries(choices).map(([name, values]) =>
     values.slice(0, MOST_OFFERS).map((value) => chip({ [name]: value }, `${name.replace(/_/g, " ")} ${value}`)));
   // Words such as "at most 0.99" are no links, but leaving the parameter out is.
-  if (!rows.length && query.has(parameter)) rows.push([chip({ [parameter]: null }, `without ${parameter} = ${query.get(parameter)}`)]);
+  if (!rows.length && query.has(parameter)) rows.push([chip({ [parameter]: null }, parameter === "suite" ? "another suite" : `without ${parameter} = ${query.get(parameter)}`)]);
   return rows.map((row) => el("div", { class: "chips" }, row));
 }

@@ -9,6 +9,7 @@ import httpx
 import pandas as pd
 import pytest
 from fixtures.visitor import Visitor
+from playwright.sync_api import Browser
 
 
 def test_the_window_of_the_law_can_be_chosen(visitor: Visitor, api: httpx.Client) -> None:
@@ -192,3 +193,29 @@ def test_on_a_phone_validation_stands_below_training(visitor: Visitor, api: http
     layout = visitor.figure("curves")["layout"]
     assert layout["xaxis2"]["domain"] == [0, 1]
     assert layout["yaxis2"]["domain"][1] < layout["yaxis"]["domain"][0]
+
+
+def test_on_a_small_laptop_the_runs_have_one_row_of_controls(browser: Browser, site: str) -> None:
+    page = browser.new_page(viewport={"width": 1024, "height": 768})
+    page.goto(f"{site}/view/runs?suite=example")
+    page.wait_for_selector("main[data-state=settled]")
+    bottoms = page.locator(".controls > *").evaluate_all(
+        "(parts) => parts.map((part) => Math.round(part.getBoundingClientRect().bottom))"
+    )
+    page.close()
+    assert len(bottoms) > 5
+    assert max(bottoms) - min(bottoms) < 10
+
+
+def test_the_map_of_a_sweep_is_lower_in_a_low_window(browser: Browser, site: str) -> None:
+    heights = []
+    for height in (900, 560):
+        page = browser.new_page(viewport={"width": 1024, "height": height})
+        page.goto(f"{site}/view/sweeps?suite=example")
+        page.wait_for_selector("main[data-state=settled] .chart[data-state=ready]")
+        heights.append(page.locator(".chart[data-chart=coverage] .plot").bounding_box())
+        page.close()
+    high, low = heights
+    assert high is not None
+    assert low is not None
+    assert low["height"] < high["height"]

@@ -30,8 +30,13 @@ def test_an_unknown_prime_is_refused_with_the_primes_there_are(visitor: Visitor)
 
 def test_a_suite_without_capacity_runs_says_so(visitor: Visitor) -> None:
     visitor.open("/view/capacity?suite=decay")
-    text = visitor.page.locator(".chart[data-chart=capacity] .overlay-text").inner_text()
-    assert "no capacity runs" in text
+    card = visitor.page.locator(".chart[data-chart=capacity]")
+    assert card.get_attribute("data-state") == "empty"
+    text = card.locator(".overlay-text").inner_text()
+    assert "decay has no capacity runs" in text
+    assert "suite:" not in text
+    card.get_by_role("link", name="another suite").click()
+    visitor.page.wait_for_selector(".chart[data-chart=capacity][data-state=ready]")
 
 
 def test_an_axis_of_the_data_does_not_narrow_capacity(visitor: Visitor) -> None:

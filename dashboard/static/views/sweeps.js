@@ -47,9 +47,9 @@ export function view() {
   const coverage = new ChartCard({
     name: "coverage", title: "Coverage", height: 300,
     adapt: (figure) => {
-      // Squares stay squares: the map is as high as it has primes.
+      // The map is as high as it has primes, but ends above the fold.
       const rows = figure.data[0].y.length;
-      coverage.plot.style.height = `${Math.min(620, 90 + 36 * Math.max(rows, 3))}px`;
+      coverage.plot.style.height = `min(${Math.min(620, 90 + 36 * Math.max(rows, 3))}px, max(${90 + 18 * rows}px, 100vh - 435px))`;
       return figure;
     },
   });
