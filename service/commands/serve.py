@@ -46,6 +46,8 @@ def serve(
     proxies = {"proxy_headers": True, "forwarded_allow_ips": trusted} if trusted else {}
     with bound(bind, settings.port if port is None else port) as socket, metrics_folder(workers):
         address, chosen = socket.getsockname()[:2]
+        if workers == 1:
+            socket.listen()  # who comes as soon as the address is told waits, and is not refused
         typer.echo(
             f"groktime serves http://{shown_host(address)}:{chosen} (Ctrl-C ends it)", err=True
         )

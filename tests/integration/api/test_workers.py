@@ -128,3 +128,19 @@ def test_the_command_serves_and_stops_cleanly(seeded: Database) -> None:
     with command(seeded) as api:
         assert api.get("/crossing?prime=29").json()["suite"] == "tiny"
         assert api.get("/crossing?prime=29").headers["x-request-id"]
+
+
+def test_the_address_is_told_when_it_can_be_reached() -> None:
+    environment = os.environ | {"GROKTIME_DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none"}
+    with subprocess.Popen(
+        [sys.executable, "-m", "groktime.service.cli", "serve", "--port", "0"],
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as server:
+        try:
+            assert server.stderr is not None
+            address = server.stderr.readline().split()[2]
+            assert httpx.get(f"{address}/health", timeout=60).status_code == 503
+        finally:
+            server.terminate()
