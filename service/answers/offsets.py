@@ -26,6 +26,7 @@ from groktime.service.answers.question import (
     Thresholds,
 )
 from groktime.service.answers.records import asked_runs, put
+from groktime.service.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +64,10 @@ VARIED: dict[str, dict[str, float | str]] = {
 
 T_MEM = (0.9, 0.93, 0.95, 0.96, 0.97, 0.98, 0.985, 0.99)  # accuracies that count as memorised
 
+# A threshold above the one at which runs stopped, or between those that a thinned recording keeps,
+# a clock that was not recorded.
+UNANSWERABLE = (QuestionError, InputError)
+
 
 def offsets(connection: Connection, question: Question) -> tuple[Offset, ...]:
     """One row for each convention; those that the suite's runs cannot answer are left out."""
@@ -71,8 +76,8 @@ def offsets(connection: Connection, question: Question) -> tuple[Offset, ...]:
         asked = replace(question, **changed)  # type: ignore[arg-type]
         try:
             found.append(_offset(connection, asked, varied))
-        except QuestionError:
-            continue  # a threshold above the one at which runs stopped, a clock not recorded
+        except UNANSWERABLE:
+            continue
     return tuple(found)
 
 
@@ -94,7 +99,7 @@ def residuals_by_threshold(
     for t_mem in T_MEM:
         try:
             _, analysed = _cells(connection, replace(question, t_mem=t_mem))
-        except QuestionError:
+        except UNANSWERABLE:
             continue  # above the threshold at which runs stopped
         found += [
             ThresholdResidual(
