@@ -244,7 +244,8 @@ def test_a_change_ends_a_round_that_prepares_older_answers(seeded: Database) -> 
         await ahead._put_questions()
 
     app.middleware_stack = app.build_middleware_stack()
-    asyncio.run(put_questions())
+    with ThreadPoolExecutor(1) as pool:  # a browser's loop may be running in this thread
+        pool.submit(lambda: asyncio.run(put_questions())).result()
     app.state.database.close()
     assert asked == ["/start", "/charts/delay"]
     assert ahead.rounds == 0
