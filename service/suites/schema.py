@@ -420,7 +420,7 @@ class SuiteFile(Strict):
         ]
         if self.design is None:
             return listed
-        chosen = Block(widths=self.design.widths)
+        chosen = Block.model_validate({"widths": {"fitting_heads": self.design.widths}})
         return [("speed", 0, chosen), ("grok", 0, chosen), *listed]
 
 

@@ -46,6 +46,10 @@ OTHERS = {
     "init_scale-two-cores",
     "depth-two-cores",
     "learning_rate-two-cores",
+    "weight_decay-seeds",
+    "train_fraction-high",
+    "heads-mini",
+    "architecture-mini",
     "figure4",
     "demo",
 }
@@ -68,6 +72,13 @@ def test_located_operations_share_their_speed_runs_too() -> None:
         if member.spec.kind == "speed":
             speeds[member.spec.key] = speeds.get(member.spec.key, 0) + 1
     assert len(speeds) == 5 * 5 * 69  # primes × seeds × widths, whatever the operation
+
+
+def test_a_located_cell_has_the_widths_that_its_heads_divide() -> None:
+    widths: dict[int, set[int]] = {}
+    for member in load_suite("heads-mini").members():
+        widths.setdefault(member.spec.model.heads, set()).add(member.spec.model.width)
+    assert widths == {2: set(range(16, 97, 4)), 4: set(range(16, 97, 8))}
 
 
 def test_the_operations_share_their_speed_runs() -> None:
