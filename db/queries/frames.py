@@ -101,11 +101,16 @@ SUMMARY_TYPES = {
     "seeds_apart": "bool",
 }
 
+# What the suite's spec says is looked up once, not for every run.
 FRAME = """
+WITH s AS MATERIALIZED (
+    SELECT id, design, spec @> '{{"design": {{"seeds_apart": true}}}}' AS seeds_apart
+    FROM suites WHERE id = %(suite)s
+)
 SELECT r.id, sr.inherited, {state}, r.reason, coalesce(r.set_aside_epoch, r.last_epoch), r.bits,
-    r.engine, r.device, s.design = 'locate', s.spec @> '{{"design": {{"seeds_apart": true}}}}',
+    r.engine, r.device, s.design = 'locate', s.seeds_apart,
     {columns} {passages}
-FROM suite_runs sr JOIN runs r ON r.id = sr.run_id JOIN suites s ON s.id = sr.suite_id {lookups}
+FROM suite_runs sr JOIN runs r ON r.id = sr.run_id JOIN s ON s.id = sr.suite_id {lookups}
 WHERE sr.suite_id = %(suite)s AND (r.kind = ANY(%(kinds)s) {conditions} {whole})
 """
 ORDER = ("prime", "width", "seed", "run_id")  # within each kind, in the order they are named

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
+from sqlalchemy import Connection
 
+from groktime.db.queries.suites import SuiteRecord
 from groktime.service.analysis.conventions import Method as Method
 from groktime.service.analysis.conventions import Units as Units
+from groktime.service.analysis.crossing import Crossing, crossing
 from groktime.service.analysis.inputs import FirstPassages, GrokRuns
+from groktime.service.analysis.onset import Onset, onset
 from groktime.service.answers.question import (
     Convention,
     Labels,
@@ -18,6 +23,7 @@ from groktime.service.answers.question import (
     Setting,
     SettingValue,
 )
+from groktime.service.answers.records import Kept, asked_runs
 from groktime.service.spec import DATA_COLUMNS, MODEL_COLUMNS, OPTIMISER_COLUMNS, SETTING_COLUMNS
 
 SHARED_COLUMNS = MODEL_COLUMNS + OPTIMISER_COLUMNS
@@ -256,3 +262,67 @@ def _check_threshold(name: str, value: float, runs: pd.DataFrame, column: str) -
 def _check_clock(convention: Convention, runs: pd.DataFrame) -> None:
     if convention.clock == "eval" and not runs["eval_train"].all():
         raise QuestionError("clock", "eval", ["online"], "these runs did not record the eval clock")
+
+
+@dataclass(frozen=True, eq=False)
+class CellResults:
+    """A cell by one convention, with what its answers have in common: each computed once."""
+
+    cell: Cell
+    convention: Convention
+
+    @cached_property
+    def mem(self) -> FirstPassages:
+        """First passages of the random-label runs."""
+        return first_passages(self.cell, self.convention)
+
+    @cached_property
+    def grok(self) -> GrokRuns:
+        """Passages of the runs on the structured task."""
+        return grok_runs(self.cell, self.convention)
+
+    @cached_property
+    def crossing(self) -> Crossing:
+        """P_cross with its bootstrap, which takes longest of all."""
+        asked = self.convention
+        return crossing(
+            self.mem,
+            self.grok.generalisation(),
+            method=asked.method,
+            units=asked.units,
+            level=asked.level,
+            width_step=2 * int(self.cell.grok["heads"].max() if len(self.cell.grok) else 1),
+        )
+
+    @cached_property
+    def onset(self) -> Onset:
+        """P_onset with its interval."""
+        return onset(self.grok, method=self.convention.method, level=self.convention.level)
+
+
+MOST_KEPT = 64  # primes, each of some hundred runs
+_kept = Kept(MOST_KEPT)
+
+
+def prime_cells(
+    connection: Connection,
+    suite: SuiteRecord,
+    convention: Convention,
+    prime: int,
+    filters: Mapping[str, SettingValue],
+) -> tuple[CellResults, ...]:
+    """The cells of one prime that pass the filters.
+
+    They are kept for this revision: whoever chooses a suite and whoever answers from it share what
+    was read and computed.
+    """
+    asked = tuple(sorted((name, repr(value)) for name, value in filters.items()))
+    where = (str(connection.engine.url), suite.id, prime, asked, convention)
+    stamp = (suite.hash, suite.revision)
+    kept = _kept.get(where, stamp)
+    if isinstance(kept, tuple):
+        return kept
+    runs = asked_runs(connection, suite, convention, prime)
+    found = tuple(CellResults(cell, convention) for cell in cells(runs, filters, convention.labels))
+    _kept.put(where, stamp, found)
+    return found

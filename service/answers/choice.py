@@ -24,7 +24,15 @@ from sqlalchemy import Connection, Row, text
 from groktime.db.queries.suites import SuiteRecord
 from groktime.service.analysis.crossing import crossing
 from groktime.service.analysis.onset import onset
-from groktime.service.answers.cell import Cell, cells, closed, first_passages, grok_runs, sortable
+from groktime.service.answers.cell import (
+    Cell,
+    cells,
+    closed,
+    first_passages,
+    grok_runs,
+    prime_cells,
+    sortable,
+)
 from groktime.service.answers.question import (
     NOTHING,
     Ambiguous,
@@ -232,9 +240,9 @@ def _default_answers(connection: Connection, question: Question) -> bool:
     kept = _kept.get(where, stamp)
     if not isinstance(kept, bool):
         suite = read_suite(connection, one.name)
-        found = _analysed(connection, suite, [question.prime], question.filters)
-        kept = any(standing.answers for standing in found.values()) and bool(
-            connection.scalar(text(OTHERS), {"prime": question.prime, "suite": one.id})
+        others = {"prime": question.prime, "suite": one.id}
+        kept = _answers(connection, suite, question.prime, question.filters) and bool(
+            connection.scalar(text(OTHERS), others)
         )
         _kept.put(where, stamp, kept)
     return kept
@@ -242,6 +250,24 @@ def _default_answers(connection: Connection, question: Question) -> bool:
 
 def _key(filters: Mapping[str, SettingValue]) -> Hashable:
     return tuple(sorted((name, repr(value)) for name, value in filters.items()))
+
+
+def _answers(
+    connection: Connection, suite: SuiteRecord, prime: int, filters: Mapping[str, SettingValue]
+) -> bool:
+    """Whether the suite's runs at the prime suffice to say whether the speeds cross."""
+    used = convention(suite.analysis, Question())
+    try:
+        found = prime_cells(connection, suite, used, prime, filters)
+        kept = baseline([one.cell for one in found])
+        if len(kept) != 1:
+            return False
+        asked = next(one for one in found if one.cell is kept[0])
+        if not len(asked.mem) or not len(asked.grok.width):
+            return False
+        return asked.crossing.status != "insufficient_data"  # the answer itself shows this crossing
+    except AnalysisError:
+        return False
 
 
 def _best(

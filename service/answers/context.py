@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -12,10 +11,8 @@ from sqlalchemy import Connection
 from groktime.db.queries.suites import SuiteRecord
 from groktime.service.analysis import ANALYSIS_VERSION
 from groktime.service.analysis.conventions import ANY_DELAY, MinimumDelay
-from groktime.service.analysis.crossing import Crossing, crossing
-from groktime.service.analysis.inputs import ByKind, FirstPassages, GrokRuns
-from groktime.service.analysis.onset import Onset, onset
-from groktime.service.answers.cell import Cell, cells, first_passages, grok_runs
+from groktime.service.analysis.inputs import ByKind
+from groktime.service.answers.cell import Cell, CellResults, cells, prime_cells
 from groktime.service.answers.choice import baseline_cells, choose
 from groktime.service.answers.question import (
     CHOSEN,
@@ -29,7 +26,7 @@ from groktime.service.answers.question import (
     Setting,
     Thresholds,
 )
-from groktime.service.answers.records import Kept, asked_precision, asked_runs, put
+from groktime.service.answers.records import asked_precision, asked_runs, put
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,46 +114,6 @@ def _values(cell: Cell, name: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class CellResults:
-    """A cell by one convention, with what its answers have in common: each computed once."""
-
-    cell: Cell
-    convention: Convention
-
-    @cached_property
-    def mem(self) -> FirstPassages:
-        """First passages of the random-label runs."""
-        return first_passages(self.cell, self.convention)
-
-    @cached_property
-    def grok(self) -> GrokRuns:
-        """Passages of the runs on the structured task."""
-        return grok_runs(self.cell, self.convention)
-
-    @cached_property
-    def crossing(self) -> Crossing:
-        """P_cross with its bootstrap, which takes longest of all."""
-        asked = self.convention
-        return crossing(
-            self.mem,
-            self.grok.generalisation(),
-            method=asked.method,
-            units=asked.units,
-            level=asked.level,
-            width_step=2 * int(self.cell.grok["heads"].max() if len(self.cell.grok) else 1),
-        )
-
-    @cached_property
-    def onset(self) -> Onset:
-        """P_onset with its interval."""
-        return onset(self.grok, method=self.convention.method, level=self.convention.level)
-
-
-MOST_KEPT = 64  # cells, each some hundred rows
-_kept = Kept(MOST_KEPT)
-
-
-@dataclass(frozen=True, eq=False)
 class CellContext:
     """A question that found its cell."""
 
@@ -187,23 +144,16 @@ class CellContext:
 
 
 def cell_context(connection: Connection, question: Question) -> CellContext:
-    """Read the prime's runs and find the cell; says what there is when it is not found.
+    """Find the cell among the prime's; says what there is when it is not found.
 
     Questions about one cell of one revision share what was read and computed.
     """
     question = choose(connection, question)
+    assert question.prime is not None, "choose() names the prime"
     suite, convention = put(connection, question)
-    filters = tuple(sorted((name, repr(value)) for name, value in question.filters.items()))
-    where = (str(connection.engine.url), suite.id, question.prime, filters, convention)
-    stamp = (suite.hash, suite.revision)
-    kept = _kept.get(where, stamp)
-    if not isinstance(kept, tuple):
-        runs = asked_runs(connection, suite, convention, question.prime)
-        found = list(cells(runs, question.filters, convention.labels))
-        (cell, *_), chosen = baseline_cells(found)
-        kept = CellResults(cell, convention), chosen
-        _kept.put(where, stamp, kept)
-    results, chosen = kept
+    found = prime_cells(connection, suite, convention, question.prime, question.filters)
+    (cell, *_), chosen = baseline_cells([one.cell for one in found])
+    results = next(one for one in found if one.cell is cell)
     return CellContext(suite, results, question.choice | chosen)
 
 

@@ -29,10 +29,10 @@ from groktime.service.analysis.forecast import (
 from groktime.service.analysis.forecast import forecast as fit_forecast
 from groktime.service.analysis.survival import kaplan_meier_curve, mean_over_reached
 from groktime.service.answers.capacity import bits_per_parameter, capacity
-from groktime.service.answers.cell import Cell, cells, closed
+from groktime.service.answers.cell import Cell, CellResults, cells, closed
 from groktime.service.answers.cell_tests import CellTests, cell_tests
 from groktime.service.answers.choice import baseline_cells, choose
-from groktime.service.answers.context import CellContext, CellResults
+from groktime.service.answers.context import CellContext
 from groktime.service.answers.crossing import crossing, crossing_of
 from groktime.service.answers.question import (
     NOTHING,

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, text
 from groktime.db.claims import claim
 from groktime.db.queries.frames import read_table
 from groktime.db.suites import open_runs
+from groktime.service.answers.choice import choose
 from groktime.service.answers.context import cell_context
 from groktime.service.answers.crossing import crossing, speeds
 from groktime.service.answers.delay import delay, regimes
@@ -246,6 +247,15 @@ def test_everything_is_read_from_one_moment(seeded: Database) -> None:
             other.execute(text("UPDATE suites SET revision = revision + 1"))
         assert crossing(opened, ASKED).revision == before
     engine.dispose()
+
+
+def test_the_crossing_that_chose_the_suite_is_the_one_the_answer_shows(seeded: Database) -> None:
+    with reading(seeded.engine) as connection:
+        question = choose(connection, Question(prime=29, default_suite="tiny"))
+        results = cell_context(connection, question).results
+        assert question.suite == "tiny"
+        assert "crossing" in vars(results), "it was computed to choose"
+        assert crossing(connection, question).p_cross == results.crossing.p_cross
 
 
 def test_questions_about_one_cell_share_what_was_computed_until_a_run_closes(
