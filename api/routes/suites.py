@@ -27,9 +27,9 @@ from groktime.service.answers.runs import CellList, list_cells
 from groktime.service.answers.suites import CoverageAnswer, SuiteSummary, coverage, suite_summary
 from groktime.service.errors import SuiteError
 from groktime.service.report.assembly import assemble
-from groktime.service.report.canvas import render
 from groktime.service.report.content import gather
 from groktime.service.report.document import webpage
+from groktime.service.report.drawings import render
 from groktime.service.spec import MAX_PRIME, SUITE_NAME, Kind
 from groktime.service.sweep.placement import placement
 

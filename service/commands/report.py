@@ -49,7 +49,7 @@ def report(
     from groktime.service.answers.choice import choose
     from groktime.service.answers.question import Question
     from groktime.service.answers.records import reading
-    from groktime.service.report.files import ReportOrder, write_report
+    from groktime.service.report.assembly import ReportOrder, write_report
 
     engine = connect(role="reader")
     # One moment of the database for all questions, so that the numbers agree with each other.
@@ -76,7 +76,7 @@ def report(
 def _write_pages(connection: Connection, folder: Path, *, force: bool) -> None:
     """A front page, one page a suite and one of all of them."""
     from groktime.service.errors import InputError
-    from groktime.service.report.files import put_file
+    from groktime.service.report.assembly import put_file
     from groktime.service.report.results import result_files
 
     front = folder / "results.md"

@@ -24,10 +24,11 @@ from groktime.service.answers.verdicts import claims
 from groktime.service.report.assembly import (
     WORDS,
     compared_figure,
+    numbers,
     prediction_figures,
+    put_file,
     setting_figures,
 )
-from groktime.service.report.canvas import Drawing, render
 from groktime.service.report.comparison import Pair, pair_sentences, pair_table, pairs
 from groktime.service.report.content import Convention, SuiteContent, gather
 from groktime.service.report.document import (
@@ -41,7 +42,7 @@ from groktime.service.report.document import (
     Table,
     markdown,
 )
-from groktime.service.report.files import numbers, put_file
+from groktime.service.report.drawings import Drawing, render
 from groktime.service.report.laws import (
     c_model,
     c_model_text,
@@ -49,15 +50,15 @@ from groktime.service.report.laws import (
     delay_law_blocks,
     law_blocks,
 )
-from groktime.service.report.offsets import offset_blocks
 from groktime.service.report.paper import overall, strata
 from groktime.service.report.predictions import median_bounds, rank_text, swept
-from groktime.service.report.registration import registration_blocks
 from groktime.service.report.scope import provenance, scope
 from groktime.service.report.tables import (
     cells_table,
     conventions_table,
+    offset_blocks,
     pooled_tables,
+    registration_blocks,
     within_tables,
 )
 from groktime.service.report.verdict import limits, verdict

@@ -20,9 +20,9 @@ from groktime.service.answers.crossing import crossing
 from groktime.service.answers.question import Question
 from groktime.service.answers.records import reading
 from groktime.service.commands.demo import RECORDINGS
+from groktime.service.report.assembly import numbers
 from groktime.service.report.comparison import pairs
 from groktime.service.report.content import SuiteContent, gather
-from groktime.service.report.files import numbers
 from groktime.service.report.paper import overall, strata
 from groktime.service.report.results import CHAPTERS, MOST_ROWS, findings_markdown, findings_table
 from groktime.service.spec import Outcome, RunSpec

@@ -14,7 +14,7 @@ from groktime.service.answers.forecast import state_forecast
 from groktime.service.answers.records import read_suite
 from groktime.service.answers.registration import Registration, registration
 from groktime.service.commands.forecast import read_statements
-from groktime.service.report.registration import frozen_sentence
+from groktime.service.report.tables import frozen_sentence
 from groktime.service.suites import Suite, load_suite
 
 

@@ -23,9 +23,9 @@ from groktime.service.answers.law import law
 from groktime.service.answers.question import NotEnough, Question, Unknown
 from groktime.service.answers.records import reading
 from groktime.service.errors import InputError
+from groktime.service.report.assembly import ReportOrder, write_report
 from groktime.service.report.content import CONVENTIONS, gather
 from groktime.service.report.document import Bullets
-from groktime.service.report.files import ReportOrder, write_report
 from groktime.service.report.scope import provenance
 from groktime.service.suites.stored import check_stored
 from groktime.service.words import estimate, real, signed, whole

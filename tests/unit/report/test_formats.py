@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from groktime.service.report.canvas import slug
 from groktime.service.report.document import (
     Bullets,
     Command,
@@ -24,6 +23,7 @@ from groktime.service.report.document import (
     markdown,
     webpage,
 )
+from groktime.service.report.drawings import slug
 
 HOSTILE = "<script>alert(1)</script> | `x` *b* [l](u) $x_1$ & 5 % #1 {a} \\end{table} ~ ^"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from groktime.service.report.canvas import Drawing, render, series
+from groktime.service.report.drawings import Drawing, render, series
 
 
 def test_ten_primes_and_more_are_told_apart_by_colour_or_symbol() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from groktime.service.report.offsets import _error, offset_blocks, offset_sentences
+from groktime.service.report.tables import _error, offset_blocks, offset_sentences
 
 
 def row(median: float | None, rho: float | None, n: int = 10) -> Any:
