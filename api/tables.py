@@ -21,12 +21,15 @@ from groktime.service.analysis.onset import OnsetEstimate
 from groktime.service.analysis.survival import SeedSpeed
 from groktime.service.answers.capacity import CapacityAnswer, CapacityPoint, WidthCapacity
 from groktime.service.answers.cell_tests import TestsAnswer
-from groktime.service.answers.crossing import CrossingAnswer, SpeedsAnswer
-from groktime.service.answers.delay import DelayAnswer, OnsetAnswer, RegimesAnswer
-from groktime.service.answers.delay_law import DelayLawAnswer
-from groktime.service.answers.law import LawAnswer
-from groktime.service.answers.placement import NextRun, PlacedPoint, PlacementAnswer
-from groktime.service.answers.suites import CoverageAnswer
+from groktime.service.answers.crossing import (
+    CrossingAnswer,
+    DelayAnswer,
+    OnsetAnswer,
+    RegimesAnswer,
+    SpeedsAnswer,
+)
+from groktime.service.answers.laws import DelayLawAnswer, LawAnswer
+from groktime.service.answers.suites import CoverageAnswer, NextRun, PlacedPoint, PlacementAnswer
 
 Row = dict[str, Any]
 

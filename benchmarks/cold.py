@@ -28,8 +28,7 @@ from sqlalchemy import Connection, Engine, text
 from benchmarks.api import raise_revision
 from groktime.db.engine import connect
 from groktime.service.answers.choice import choose
-from groktime.service.answers.crossing import crossing, speeds
-from groktime.service.answers.delay import delay
+from groktime.service.answers.crossing import crossing, delay, speeds
 from groktime.service.answers.question import Question
 from groktime.service.answers.records import reading
 

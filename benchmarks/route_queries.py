@@ -18,8 +18,7 @@ import psycopg2.extensions
 from sqlalchemy import Connection, text
 
 from groktime.service.answers.context import cell_context
-from groktime.service.answers.crossing import crossing, speeds
-from groktime.service.answers.delay import delay
+from groktime.service.answers.crossing import crossing, delay, speeds
 from groktime.service.answers.question import Question
 from groktime.service.answers.records import read_runs, read_suite
 from groktime.service.answers.runs import run_curve

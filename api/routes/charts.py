@@ -39,19 +39,23 @@ from groktime.dashboard.figures.speeds import speeds_figure
 from groktime.dashboard.page import CSP
 from groktime.db.queries.suites import read_suites
 from groktime.service.answers.capacity import capacity, cell_bits
-from groktime.service.answers.cell_tests import cell_tests
+from groktime.service.answers.cell_tests import cell_tests, residuals_by_threshold
 from groktime.service.answers.choice import About
 from groktime.service.answers.context import cell_context
-from groktime.service.answers.crossing import crossing_of, speeds, speeds_of
-from groktime.service.answers.delay import delay_of, regimes, regimes_of
-from groktime.service.answers.law import law
-from groktime.service.answers.offsets import residuals_by_threshold
-from groktime.service.answers.placement import PlacedCell, PlacementAnswer
+from groktime.service.answers.crossing import (
+    crossing_of,
+    delay_of,
+    regimes,
+    regimes_of,
+    speeds,
+    speeds_of,
+)
+from groktime.service.answers.laws import law
 from groktime.service.answers.question import Question
 from groktime.service.answers.records import put, read_suite
 from groktime.service.answers.reference import suite_reference
 from groktime.service.answers.runs import run_curve, telling_runs
-from groktime.service.answers.suites import coverage
+from groktime.service.answers.suites import PlacedCell, PlacementAnswer, coverage
 from groktime.service.spec import Kind
 from groktime.service.sweep.placement import placement
 

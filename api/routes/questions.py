@@ -19,17 +19,19 @@ from groktime.service.answers.capacity import CapacityAnswer, capacity
 from groktime.service.answers.cell_tests import TestsAnswer, cell_tests, flat_answer
 from groktime.service.answers.choice import About
 from groktime.service.answers.context import StartAnswer, StartOf, start
-from groktime.service.answers.crossing import CrossingAnswer, SpeedsAnswer, crossing, speeds
-from groktime.service.answers.delay import (
+from groktime.service.answers.crossing import (
+    CrossingAnswer,
     DelayAnswer,
     OnsetAnswer,
     RegimesAnswer,
+    SpeedsAnswer,
+    crossing,
     delay,
     onset,
     regimes,
+    speeds,
 )
-from groktime.service.answers.delay_law import DelayLawAnswer, delay_law
-from groktime.service.answers.law import LawAnswer, law
+from groktime.service.answers.laws import DelayLawAnswer, LawAnswer, delay_law, law
 from groktime.service.answers.question import Question
 from groktime.service.answers.records import read_suite
 

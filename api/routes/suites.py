@@ -21,10 +21,15 @@ from groktime.api.stamps import Stamps
 from groktime.db.forecasts import ForecastRow, list_forecasts
 from groktime.db.queries.suites import SuiteRecord, read_suites
 from groktime.service.answers.choice import default_suite
-from groktime.service.answers.placement import PlacementAnswer
 from groktime.service.answers.records import read_suite
 from groktime.service.answers.runs import CellList, list_cells
-from groktime.service.answers.suites import CoverageAnswer, SuiteSummary, coverage, suite_summary
+from groktime.service.answers.suites import (
+    CoverageAnswer,
+    PlacementAnswer,
+    SuiteSummary,
+    coverage,
+    suite_summary,
+)
 from groktime.service.errors import SuiteError
 from groktime.service.report.assembly import assemble
 from groktime.service.report.content import gather

@@ -25,7 +25,7 @@ from groktime.service.answers.capacity import (
     CapacityPoint,
     WidthCapacity,
 )
-from groktime.service.answers.wording import bits_source, bits_text
+from groktime.service.answers.verdicts import bits_source, bits_text
 from groktime.service.words import count, human, percent, setting_text
 
 

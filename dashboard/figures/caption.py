@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import NotRequired, TypedDict
 
 from groktime.service.answers.context import Answer, Provenance
-from groktime.service.answers.verdicts import Tone
-from groktime.service.answers.wording import thresholds_text
+from groktime.service.answers.verdicts import Tone, thresholds_text
 from groktime.service.words import count, setting_text
 
 

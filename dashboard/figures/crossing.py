@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from groktime.dashboard.figures.caption import Note, Reading
 from groktime.dashboard.figures.speeds import centres
 from groktime.service.analysis.delay import OnsetPoint
-from groktime.service.answers.crossing import CrossingAnswer, SpeedsAnswer
-from groktime.service.answers.delay import DelayAnswer
-from groktime.service.answers.wording import bits_source
+from groktime.service.answers.crossing import CrossingAnswer, DelayAnswer, SpeedsAnswer
+from groktime.service.answers.verdicts import bits_source
 from groktime.service.words import (
     CROSSING_SENTENCES,
     ONSET_SENTENCES,

@@ -25,10 +25,14 @@ from groktime.dashboard.figures.theme import (
     vertical,
     width_colour,
 )
-from groktime.service.answers.crossing import CrossingAnswer, SpeedsAnswer
-from groktime.service.answers.delay import DelayAnswer, RegimesAnswer
-from groktime.service.answers.placement import PlacedCell
-from groktime.service.answers.wording import bits_text
+from groktime.service.answers.crossing import (
+    CrossingAnswer,
+    DelayAnswer,
+    RegimesAnswer,
+    SpeedsAnswer,
+)
+from groktime.service.answers.suites import PlacedCell
+from groktime.service.answers.verdicts import bits_text
 from groktime.service.words import human
 
 # `meta` of a trace or shape: small multiples leave out what is marked as detail.

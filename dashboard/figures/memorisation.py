@@ -20,8 +20,8 @@ from groktime.dashboard.figures.theme import (
     span,
 )
 from groktime.service.analysis.law import LawFit
-from groktime.service.answers.law import LawAnswer, LawPoint
-from groktime.service.answers.wording import bits_text
+from groktime.service.answers.laws import LawAnswer, LawPoint
+from groktime.service.answers.verdicts import bits_text
 from groktime.service.words import (
     ALPHA,
     count,

@@ -16,7 +16,7 @@ from groktime.dashboard.figures.theme import (
     log_axis,
     span,
 )
-from groktime.service.answers.placement import (
+from groktime.service.answers.suites import (
     NextRun,
     PlacedCell,
     PlacedPoint,

@@ -23,8 +23,7 @@ from groktime.dashboard.figures.theme import (
     span,
 )
 from groktime.service.analysis.robustness import WithinSetting
-from groktime.service.answers.cell_tests import CellRow, CellTests
-from groktime.service.answers.offsets import ThresholdResidual
+from groktime.service.answers.cell_tests import CellRow, CellTests, ThresholdResidual
 from groktime.service.answers.question import SettingValue
 from groktime.service.answers.reference import Reference
 from groktime.service.answers.verdicts import Claim, Row, claims, table

@@ -18,7 +18,7 @@ from groktime.dashboard.figures.theme import (
     linear_axis,
 )
 from groktime.service.analysis.delay import WidthRegime
-from groktime.service.answers.delay import RegimesAnswer
+from groktime.service.answers.crossing import RegimesAnswer
 from groktime.service.words import EN_DASH, REGIMES, human
 
 ON_TOP = (0.948, 1.0)  # share of the plot's height

@@ -19,7 +19,7 @@ from groktime.dashboard.figures.theme import (
 )
 from groktime.service.analysis.survival import SpeedPoint
 from groktime.service.answers.crossing import SpeedsAnswer
-from groktime.service.answers.wording import bits_text
+from groktime.service.answers.verdicts import bits_text
 from groktime.service.words import human
 
 _STEPS = 12  # pieces of the curve between two widths: it looks smooth

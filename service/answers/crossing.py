@@ -1,4 +1,6 @@
-"""How fast models of every size memorise and generalise in one cell, and where both are equal."""
+"""One cell: how fast models of every size memorise and generalise, where both are equal, and how long
+generalisation comes after fitting, from where on, and in which regime.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,10 @@ from groktime.service.analysis.crossing import (
     Status,
     counts,
 )
-from groktime.service.analysis.inputs import ByKind, FirstPassages
-from groktime.service.analysis.onset import OnsetEstimate
+from groktime.service.analysis.delay import OnsetPoint, WidthRegime, delay_curve, delays
+from groktime.service.analysis.delay import regimes as find_regimes
+from groktime.service.analysis.inputs import ByKind, FirstPassages, finite
+from groktime.service.analysis.onset import Onset, OnsetEstimate
 from groktime.service.analysis.survival import SpeedCurves, SpeedPoint
 from groktime.service.analysis.survival import speeds as find_speeds
 from groktime.service.answers.capacity import cell_bits
@@ -141,4 +145,101 @@ def speeds_of(context: CellContext, c_model: BitsPerParameter) -> SpeedsAnswer:
         t_mem=points(mem),
         t_gen=points(gen),
         **counts(mem, gen),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnsetAnswer(Onset, Answer):
+    """P_onset with the delay curve it was read from."""
+
+
+def onset(connection: Connection, question: Question) -> OnsetAnswer:
+    """From where on the cell asked about groks."""
+    context = cell_context(connection, question)
+    return OnsetAnswer(**context.head(), **vars(context.results.onset))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DelayPoint:
+    """One run's delay ΔE; `censored`: a lower bound, validation had not got there."""
+
+    run: Annotated[int, Field(description="id for /runs/{id}")]
+    width: int
+    params: int
+    seed: int
+    e_train: Annotated[float | None, Field(description="epoch; null: never")]
+    e_val: Annotated[float | None, Field(description="epoch; null: never")]
+    delay: float
+    censored: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class DelayAnswer(Answer):
+    """Every run's delay and the seed minimum at each width (the paper's figure 1)."""
+
+    points: tuple[DelayPoint, ...]
+    minimum: tuple[OnsetPoint, ...]
+    seeds: int
+    censored: int
+    untrained: int
+    undetermined: int
+    missing: int
+
+
+def delay(connection: Connection, question: Question) -> DelayAnswer:
+    """The delay of every run of the cell asked about."""
+    return delay_of(cell_context(connection, question))
+
+
+def delay_of(context: CellContext) -> DelayAnswer:
+    """The answer for a cell whose runs have been read."""
+    grok = context.results.grok
+    found = delays(grok, method=context.convention.method)
+    points = tuple(
+        DelayPoint(
+            run=int(found.run[i]),
+            width=int(found.width[i]),
+            params=int(found.params[i]),
+            seed=int(found.seed[i]),
+            e_train=finite(found.e_train[i]),
+            e_val=finite(found.e_val[i]),
+            delay=float(found.delay[i]),
+            censored=bool(found.censored[i]),
+        )
+        for i in range(len(found.delay))
+    )
+    return DelayAnswer(
+        **context.head(),
+        points=points,
+        minimum=delay_curve(found.width, found.params, found.counted()),
+        seeds=len(grok.seeds),
+        censored=int(found.censored.sum()),
+        untrained=found.n_untrained,
+        undetermined=found.n_undetermined,
+        missing=grok.n_missing,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegimesAnswer(Answer):
+    """The regime of every width measured, ascending in P."""
+
+    points: tuple[WidthRegime, ...]
+    seeds: int
+    missing: int
+
+
+def regimes(connection: Connection, question: Question) -> RegimesAnswer:
+    """What happens at every width of the cell asked about."""
+    return regimes_of(cell_context(connection, question))
+
+
+def regimes_of(context: CellContext) -> RegimesAnswer:
+    """The answer for a cell whose runs have been read."""
+    grok = context.results.grok
+    return RegimesAnswer(
+        **context.head(),
+        points=find_regimes(grok),
+        seeds=len(grok.seeds),
+        missing=grok.n_missing,
     )

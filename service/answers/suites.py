@@ -1,4 +1,6 @@
-"""The suites there are: what each sweeps, how far it is, and what its training took."""
+"""The suites there are: what each sweeps, how far it is, what its training took, and how far the
+cells of a located one are placed.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 from sqlalchemy import Connection, text
 
-from groktime.db.queries.coverage import (
-    Failure,
-    coverage_frame,
-    coverage_rows,
-    failures,
-    progress,
-)
+from groktime.db.queries.coverage import Failure, coverage_frame, coverage_rows, failures, progress
 from groktime.db.queries.suites import SuiteRecord
 from groktime.service.answers.question import Setting, SettingValue
 from groktime.service.spec import KINDS, SETTING_COLUMNS
@@ -301,3 +297,70 @@ def training(connection: Connection, suite: SuiteRecord) -> TrainingAnswer:
         ),
         recorded=suite.recorded,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacedPoint:
+    """P_cross or P_onset as the model that chooses runs sees it; answers do not rest on it."""
+
+    status: Annotated[str, Field(description="searching, placed, or why it cannot be placed")]
+    estimate: Annotated[float | None, Field(description="parameters; null: not seen yet")]
+    half_width: Annotated[float | None, Field(description="of the 95 % interval, dex")]
+    low: Annotated[float | None, Field(description="of the 95 % interval, parameters")]
+    high: float | None
+    bracket: Annotated[
+        tuple[float, float] | None, Field(description="sizes on both sides that were trained")
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NextRun:
+    """A run that is wanted next."""
+
+    kind: Literal["speed", "grok"]
+    width: int
+    seed: int
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """What the first runs of a cell say without the others."""
+
+    runs: int
+    core_seconds: Annotated[float, Field(description="spent on these runs")]
+    crossing: PlacedPoint | None
+    onset: PlacedPoint | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacedCell:
+    """One prime at one setting."""
+
+    prime: int
+    setting: Setting
+    crossing: Annotated[PlacedPoint | None, Field(description="null: not asked for")]
+    onset: Annotated[PlacedPoint | None, Field(description="null: not asked for")]
+    runs: Annotated[int, Field(description="trained: done, set aside or diverged")]
+    open: Annotated[int, Field(description="chosen and not closed yet")]
+    core_seconds: Annotated[float, Field(description="spent on the trained runs")]
+    ended: Annotated[str | None, Field(description="why no more runs are wanted; null: some are")]
+    next: Annotated[tuple[NextRun, ...], Field(description="wanted runs, best first")]
+    steps: Annotated[tuple[Step, ...], Field(description="run by run, in the order chosen")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacementAnswer:
+    """Every cell of a suite with `design: locate`."""
+
+    suite: str
+    revision: int
+    place: Annotated[tuple[str, ...], Field(description="what is to be placed in every cell")]
+    precision: Annotated[
+        float, Field(description="standard deviation of each point that is enough, dex")
+    ]
+    max_runs: Annotated[int, Field(description="most runs of one cell")]
+    running: Annotated[bool, Field(description="a worker trains one of its runs now")]
+    runs: int
+    core_seconds: float
+    cells: tuple[PlacedCell, ...]

@@ -1,4 +1,6 @@
-"""The tests in plain language: what each asks, what it found, and what the paper printed."""
+"""Answers in plain language: what each test asks, what it found, what the paper printed, and parts
+of sentences that the page and the reports share.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ from groktime.service.analysis.calibration import (
     RobustSlope,
     SignedRank,
 )
+from groktime.service.analysis.capacity import BitsPerParameter
 from groktime.service.analysis.hypotheses import FirstFourSeeds, SeedsApart
 from groktime.service.analysis.inputs import finite
 from groktime.service.analysis.published import PublishedTest
@@ -20,6 +23,7 @@ from groktime.service.analysis.rank import Kendall, Spearman
 from groktime.service.analysis.robustness import AxisTrend
 from groktime.service.analysis.sufficiency import Model, NestedTest, Slope
 from groktime.service.answers.cell_tests import CellTests, Pooled, pooled_tests
+from groktime.service.answers.question import Thresholds
 from groktime.service.answers.reference import Reference
 from groktime.service.words import (
     ALPHA,
@@ -31,6 +35,7 @@ from groktime.service.words import (
     dex,
     human,
     p_value,
+    percent,
     plain,
     real,
     scientific,
@@ -439,3 +444,33 @@ def _paper(pooled: Pooled, printed: Mapping[str, PublishedTest]) -> str:
         relation = found.p_relation if found.p_relation in ("<", ">") else "="
         parts.append(f"p {relation} {found.p_text or p_value(found.p)}")
     return f"{', '.join(parts)} ({count(found.cells, 'cell')})".replace("-", "−") if parts else ""
+
+
+def thresholds_text(thresholds: Thresholds) -> str:
+    """Thresholds in the order the chart uses them."""
+    return (
+        f"T_mem at {percent(thresholds.t_mem)}, T_gen at {percent(thresholds.t_gen)}, "
+        f"ΔE from {percent(thresholds.e_train)} to {percent(thresholds.e_val)}"
+    )
+
+
+def bits_text(c_model: BitsPerParameter) -> str:
+    """C = 2.16 bits/parameter (fitted)."""
+    return f"C = {c_model.value:.3g} bits/parameter ({bits_source(c_model)})"
+
+
+def bits_source(c_model: BitsPerParameter) -> str:
+    """Where C_model came from, in words."""
+    if c_model.source == "matched_suite":
+        return f"fitted in suite {c_model.suite}"
+    return "fitted" if c_model.source == "fitted" else "the paper's"
+
+
+def bits_origin(c_model: BitsPerParameter) -> str:
+    """Where C_model came from, and why, in a sentence's part."""
+    named: Mapping[str, str] = {
+        "fitted": f"fitted to capacity runs of {c_model.suite}",
+        "matched_suite": f"fitted to capacity runs of {c_model.suite} at the same setting",
+        "paper": "the paper's constant, because no capacity run of this setting could be fitted",
+    }
+    return named[c_model.source]

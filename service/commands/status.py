@@ -15,8 +15,7 @@ from groktime.service.commands.completion import complete_suite
 from groktime.service.words import duration
 
 if TYPE_CHECKING:
-    from groktime.service.answers.placement import PlacedPoint, PlacementAnswer
-    from groktime.service.answers.suites import CoverageAnswer
+    from groktime.service.answers.suites import CoverageAnswer, PlacedPoint, PlacementAnswer
 
 REMARKABLE = ("running", "stale", "failed", "set_aside")  # states shown where there are any
 

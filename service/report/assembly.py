@@ -19,10 +19,9 @@ from sqlalchemy import Connection
 from groktime.service.analysis.capacity import BitsPerParameter
 from groktime.service.answers.capacity import CapacityAnswer
 from groktime.service.answers.cell_tests import TestsAnswer, flat_answer
-from groktime.service.answers.delay_law import DelayLawAnswer
-from groktime.service.answers.law import LawAnswer
+from groktime.service.answers.laws import DelayLawAnswer, LawAnswer
 from groktime.service.answers.suites import TrainingAnswer
-from groktime.service.answers.wording import bits_text
+from groktime.service.answers.verdicts import bits_text
 from groktime.service.errors import InputError
 from groktime.service.report.comparison import comparison, pairs
 from groktime.service.report.content import SettingContent, SuiteContent, gather

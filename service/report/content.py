@@ -12,18 +12,33 @@ from sqlalchemy import Connection
 from groktime.db.queries.suites import SuiteRecord
 from groktime.service.analysis.capacity import BitsPerParameter
 from groktime.service.answers.capacity import CapacityAnswer, capacity, cell_bits
-from groktime.service.answers.cell_tests import CellTests, cell_tests
-from groktime.service.answers.context import cell_context
-from groktime.service.answers.crossing import CrossingAnswer, SpeedsAnswer, crossing_of, speeds_of
-from groktime.service.answers.delay import DelayAnswer, RegimesAnswer, delay_of, regimes_of
-from groktime.service.answers.delay_law import DelayLawAnswer, delay_law
-from groktime.service.answers.law import LawAnswer, law
-from groktime.service.answers.law_forms import LawForms, law_forms
-from groktime.service.answers.offsets import (
+from groktime.service.answers.cell_tests import (
+    CellTests,
     Offset,
     ThresholdResidual,
+    cell_tests,
     offsets,
     residuals_by_threshold,
+)
+from groktime.service.answers.context import cell_context
+from groktime.service.answers.crossing import (
+    CrossingAnswer,
+    DelayAnswer,
+    RegimesAnswer,
+    SpeedsAnswer,
+    crossing_of,
+    delay_of,
+    regimes_of,
+    speeds_of,
+)
+from groktime.service.answers.forecast import Registration, registration
+from groktime.service.answers.laws import (
+    DelayLawAnswer,
+    LawAnswer,
+    LawForms,
+    delay_law,
+    law,
+    law_forms,
 )
 from groktime.service.answers.question import (
     Method,
@@ -35,7 +50,6 @@ from groktime.service.answers.question import (
 )
 from groktime.service.answers.records import read_capacity, read_runs, read_suite
 from groktime.service.answers.reference import Reference, find_reference
-from groktime.service.answers.registration import Registration, registration
 from groktime.service.answers.suites import (
     CoverageAnswer,
     SuiteSummary,

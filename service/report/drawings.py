@@ -23,9 +23,8 @@ from groktime.dashboard.figures.theme import COLOURS, SERIES, log_ticks, prime_l
 from groktime.service.analysis.survival import SpeedPoint
 from groktime.service.answers.capacity import CapacityAnswer
 from groktime.service.answers.cell import sortable
-from groktime.service.answers.cell_tests import CellRow, CellTests
-from groktime.service.answers.law import LawAnswer
-from groktime.service.answers.offsets import ThresholdResidual
+from groktime.service.answers.cell_tests import CellRow, CellTests, ThresholdResidual
+from groktime.service.answers.laws import LawAnswer
 from groktime.service.answers.reference import MORRIS_BITS, PAPER_BITS
 from groktime.service.report.content import Panel
 from groktime.service.words import axis_name, form_formula, setting_text

@@ -13,11 +13,9 @@ from groktime.service.answers.capacity import (
     WidthCapacity,
     last_batch_dips,
 )
-from groktime.service.answers.delay_law import DelayLawAnswer
-from groktime.service.answers.law import LawAnswer
-from groktime.service.answers.law_forms import LawForms
+from groktime.service.answers.laws import DelayLawAnswer, LawAnswer, LawForms
 from groktime.service.answers.reference import MORRIS_BITS, PAPER_BITS
-from groktime.service.answers.wording import bits_origin
+from groktime.service.answers.verdicts import bits_origin
 from groktime.service.report.content import SettingContent, SuiteContent
 from groktime.service.report.document import Block, Paragraph, Table
 from groktime.service.words import (

@@ -21,7 +21,7 @@ from groktime.service.analysis.strata import (
     offset_model,
     stratified_order,
 )
-from groktime.service.answers.offsets import Offset, offsets
+from groktime.service.answers.cell_tests import Offset, offsets
 from groktime.service.answers.question import Question, Setting
 from groktime.service.report.content import SuiteContent
 from groktime.service.report.document import Block, Document, Paragraph, Section, Table

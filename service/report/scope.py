@@ -9,7 +9,7 @@ from typing import Any
 
 from groktime.service.analysis import ANALYSIS_VERSION
 from groktime.service.answers.suites import CellCoverage, CoverageAnswer, TrainingAnswer
-from groktime.service.answers.wording import thresholds_text
+from groktime.service.answers.verdicts import thresholds_text
 from groktime.service.report.content import SuiteContent
 from groktime.service.report.document import Block, Bullets, Command, Paragraph, Table
 from groktime.service.suites.loader import load_suite, shipped_suites

@@ -14,8 +14,8 @@ from groktime.service.analysis.inputs import finite
 from groktime.service.analysis.sufficiency import Model
 from groktime.service.answers import verdicts
 from groktime.service.answers.cell_tests import CellRow, CellTests, pooled_tests
+from groktime.service.answers.forecast import Registration, ScoredForecast
 from groktime.service.answers.reference import Reference
-from groktime.service.answers.registration import Registration, ScoredForecast
 from groktime.service.report.content import CONVENTIONS, Convention, SuiteContent
 from groktime.service.report.document import Block, Bullets, Paragraph, Table
 from groktime.service.report.predictions import (

@@ -11,14 +11,14 @@ from functools import lru_cache
 from sqlalchemy import Connection
 
 from groktime.db.queries.suites import SuiteRecord, read_suites
-from groktime.service.answers.placement import (
+from groktime.service.answers.question import QuestionError
+from groktime.service.answers.suites import (
     NextRun,
     PlacedCell,
     PlacedPoint,
     PlacementAnswer,
     Step,
 )
-from groktime.service.answers.question import QuestionError
 from groktime.service.suites import Suite
 from groktime.service.suites.stored import read_stored
 from groktime.service.sweep.locate import Point

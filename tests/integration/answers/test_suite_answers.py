@@ -9,8 +9,8 @@ from sqlalchemy import Connection
 from groktime.db.schema import RUN_STATES
 from groktime.service.answers.capacity import capacity
 from groktime.service.answers.cell_tests import cell_tests, flat_answer
-from groktime.service.answers.delay import delay, onset, regimes
-from groktime.service.answers.law import law
+from groktime.service.answers.crossing import delay, onset, regimes
+from groktime.service.answers.laws import law
 from groktime.service.answers.question import NotEnough, Question, Unknown
 from groktime.service.answers.records import read_runs, read_suite
 from groktime.service.answers.reference import find_reference, suite_reference

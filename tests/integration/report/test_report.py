@@ -19,7 +19,7 @@ from groktime.db.dump import dump_suite
 from groktime.db.load import load_dump
 from groktime.service.answers.cell_tests import cell_tests, flat_answer
 from groktime.service.answers.crossing import crossing
-from groktime.service.answers.law import law
+from groktime.service.answers.laws import law
 from groktime.service.answers.question import NotEnough, Question, Unknown
 from groktime.service.answers.records import reading
 from groktime.service.errors import InputError

@@ -24,8 +24,8 @@ from groktime.service.analysis.capacity import CapacityFit
 from groktime.service.analysis.law import Collapse, LawFit
 from groktime.service.analysis.survival import SpeedPoint
 from groktime.service.answers.capacity import CapacityAnswer, CapacityPoint, WidthCapacity
-from groktime.service.answers.delay import OnsetAnswer
-from groktime.service.answers.law import LawAnswer, LawPoint
+from groktime.service.answers.crossing import OnsetAnswer
+from groktime.service.answers.laws import LawAnswer, LawPoint
 from groktime.service.answers.question import Thresholds
 
 

@@ -18,7 +18,7 @@ from groktime.dashboard.figures.memorisation import (
 )
 from groktime.dashboard.figures.theme import series_look
 from groktime.service.analysis.law import Collapse, LawFit
-from groktime.service.answers.law import LawAnswer, LawPoint
+from groktime.service.answers.laws import LawAnswer, LawPoint
 from groktime.service.answers.question import Thresholds
 
 K_MEM = {97: 30_900.0, 113: 43_318.0}

@@ -11,7 +11,7 @@ from fixtures.made_up_answers import WIDTHS, Cell
 
 from groktime.dashboard.figures.regimes import regimes_figure
 from groktime.dashboard.figures.theme import COLOURS
-from groktime.service.answers.delay import RegimesAnswer
+from groktime.service.answers.crossing import RegimesAnswer
 
 
 @pytest.fixture
