@@ -21,21 +21,23 @@ from groktime.api.queries import AXES, MAX_INTEGER, LawQuery, fraction_window
 from groktime.api.responses import chosen, served
 from groktime.api.routes.pages import STATIC
 from groktime.dashboard.figures.capacity import capacity_curves_figure, capacity_fit_figure
-from groktime.dashboard.figures.coverage import coverage_figure
+from groktime.dashboard.figures.crossing import speeds_figure
 from groktime.dashboard.figures.curves import Shown, curves_figure
-from groktime.dashboard.figures.delay import Arrangement, delay_figure
+from groktime.dashboard.figures.delay import Arrangement, delay_figure, regimes_figure
 from groktime.dashboard.figures.memorisation import (
     memorisation_capacity_figure,
     memorisation_fraction_figure,
 )
-from groktime.dashboard.figures.placement import no_placement_figure, placement_figure
 from groktime.dashboard.figures.prediction import (
     prediction_figure,
     residual_figure,
     threshold_figure,
 )
-from groktime.dashboard.figures.regimes import regimes_figure
-from groktime.dashboard.figures.speeds import speeds_figure
+from groktime.dashboard.figures.progress import (
+    coverage_figure,
+    no_placement_figure,
+    placement_figure,
+)
 from groktime.dashboard.page import CSP
 from groktime.db.queries.suites import read_suites
 from groktime.service.answers.capacity import capacity, cell_bits

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from groktime.dashboard.figures.caption import Meta, Note
 from groktime.dashboard.figures.theme import (
     COLOURS,
     CREST,
     ROOM_BELOW,
     Figure,
+    Meta,
+    Note,
     Trace,
     figure,
     layout,

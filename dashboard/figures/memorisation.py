@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from groktime.dashboard.figures.caption import Meta, Note, Reading
 from groktime.dashboard.figures.theme import (
     COLOURS,
     ROOM_BELOW,
     Figure,
+    Meta,
+    Note,
+    Reading,
     Trace,
     band,
     figure,

@@ -7,12 +7,14 @@ import statistics
 from collections.abc import Sequence
 from typing import TypedDict
 
-from groktime.dashboard.figures.caption import Meta, Note, Reading
 from groktime.dashboard.figures.crossing import residual_ends
 from groktime.dashboard.figures.theme import (
     COLOURS,
     LOW_LEGEND,
     Figure,
+    Meta,
+    Note,
+    Reading,
     Trace,
     figure,
     layout,

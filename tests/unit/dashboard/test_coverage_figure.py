@@ -7,7 +7,7 @@ import json
 import plotly.graph_objects as go
 import pytest
 
-from groktime.dashboard.figures.coverage import coverage_figure
+from groktime.dashboard.figures.progress import coverage_figure
 from groktime.dashboard.figures.theme import Figure
 from groktime.service.answers.suites import CellCoverage, CoverageAnswer, StateCounts
 

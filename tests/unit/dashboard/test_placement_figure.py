@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 from fixtures.made_up_answers import Cell
 
 from groktime.dashboard.figures.delay import delay_figure
-from groktime.dashboard.figures.placement import no_placement_figure, placement_figure
+from groktime.dashboard.figures.progress import no_placement_figure, placement_figure
 from groktime.dashboard.figures.theme import COLOURS, Figure, log_ticks
 from groktime.service.answers.suites import (
     NextRun,

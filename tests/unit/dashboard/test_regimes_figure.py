@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 import pytest
 from fixtures.made_up_answers import WIDTHS, Cell
 
-from groktime.dashboard.figures.regimes import regimes_figure
+from groktime.dashboard.figures.delay import regimes_figure
 from groktime.dashboard.figures.theme import COLOURS
 from groktime.service.answers.crossing import RegimesAnswer
 

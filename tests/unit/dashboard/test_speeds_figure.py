@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 import pytest
 from fixtures.made_up_answers import CAP, SEEDS, WIDTHS, Cell, params
 
-from groktime.dashboard.figures.speeds import speeds_figure
+from groktime.dashboard.figures.crossing import speeds_figure
 from groktime.dashboard.figures.theme import Figure
 
 
