@@ -33,14 +33,14 @@ class Place(NamedTuple):
 # In the order a user meets them. A module is imported when its command is used.
 COMMANDS = {
     "demo": Place(
-        "demo", "demo", "Train the demo suite on this machine, then serve API and dashboard."
+        "serve", "demo", "Train the demo suite on this machine, then serve API and dashboard."
     ),
     "sweep": Place(
         "sweep", "sweep", "Train what is missing of a suite, through Ray Tune, into the database."
     ),
     "submit": Place("sweep", "submit", "Submit a sweep as a Ray job and follow its log."),
     "locate": Place(
-        "locate",
+        "sweep",
         "locate",
         "Choose and train runs until the crossing and the onset of one cell are placed.",
     ),
@@ -57,12 +57,12 @@ COMMANDS = {
         "Write runs (and curves) with a data dictionary: exact, unsampled, streamed.",
     ),
     "report": Place(
-        "report",
+        "export",
         "report",
         "Write Markdown, one HTML page, LaTeX tables, exact numbers (JSON) and all figures.",
     ),
     "verify": Place(
-        "verify",
+        "train",
         "verify",
         "Check this machine against recorded runs; exit 1 when a number is outside its tolerance.",
     ),

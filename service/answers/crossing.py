@@ -1,4 +1,4 @@
-"""One cell: how fast models of every size memorise and generalise, where both are equal, and how long
+"""One cell: how fast models of every size memorise and generalise, where both are equal, how long
 generalisation comes after fitting, from where on, and in which regime.
 """
 

@@ -17,7 +17,7 @@ from groktime.db.maintenance import PrunePlan, plan_prune
 from groktime.db.maintenance import check as check_database
 from groktime.db.maintenance import prune as prune_runs
 from groktime.db.migrate import head
-from groktime.service.commands.completion import complete_suite
+from groktime.service.commands import complete_suite
 from groktime.service.commands.sweep import ready_database
 from groktime.service.errors import ConfigurationError, DatabaseError
 from groktime.service.settings import get_settings

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from groktime.service.commands.completion import complete_suite
+from groktime.service.commands import complete_suite
 from groktime.service.words import duration
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from groktime.service.commands.completion import complete_suite
+from groktime.service.commands import complete_suite
 from groktime.service.errors import SuiteError
 from groktime.service.spec import KINDS
 from groktime.service.suites import Member, Suite, load_suite

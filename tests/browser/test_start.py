@@ -14,7 +14,7 @@ from playwright.sync_api import Browser
 
 from groktime.api.app import create_app
 from groktime.db.load import load_dump
-from groktime.service.commands.demo import RECORDINGS
+from groktime.service.commands.serve import RECORDINGS
 from groktime.service.suites.stored import check_stored
 from groktime.service.words import human, interval
 

@@ -19,7 +19,7 @@ from groktime.db.suites import spec_from_json
 from groktime.service.answers.crossing import crossing
 from groktime.service.answers.question import Question
 from groktime.service.answers.records import reading
-from groktime.service.commands.demo import RECORDINGS
+from groktime.service.commands.serve import RECORDINGS
 from groktime.service.report.assembly import numbers
 from groktime.service.report.comparison import pairs
 from groktime.service.report.content import SuiteContent, gather

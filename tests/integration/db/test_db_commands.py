@@ -19,8 +19,8 @@ from groktime.db import embedded
 from groktime.db.claims import claim
 from groktime.db.suites import open_runs, register_suite
 from groktime.service.commands.db import app
-from groktime.service.commands.demo import RECORDINGS
 from groktime.service.commands.export import export
+from groktime.service.commands.serve import RECORDINGS
 from groktime.service.errors import ConfigurationError, DatabaseError, DumpError, InputError
 from groktime.service.settings import get_settings
 from groktime.service.suites import load_suite

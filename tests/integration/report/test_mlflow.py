@@ -11,7 +11,7 @@ import pytest
 import yaml
 from fixtures.database import Database
 
-from groktime.service.commands.mlflow import export_mlflow
+from groktime.service.commands.export import export_mlflow
 from groktime.service.errors import InputError
 
 READS = """

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from groktime.service.cli import COMMANDS, app, load, main
-from groktime.service.commands.completion import complete_suite
+from groktime.service.commands import complete_suite
 from groktime.service.commands.serve import bound, shown_host
 from groktime.service.commands.train import read_settings
 from groktime.service.errors import ConfigurationError, InputError, SuiteError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from groktime.service.commands.verify import verify
+from groktime.service.commands.train import verify
 from groktime.service.errors import ConfigurationError
 from groktime.workers.gpu_check import check_device, rates
 

@@ -11,8 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from groktime.service.commands.train import train
-from groktime.service.commands.verify import shipped_files, verify
+from groktime.service.commands.train import shipped_files, train, verify
 from groktime.service.errors import InputError
 
 app = typer.Typer()
