@@ -1,4 +1,4 @@
-"""`groktime export`, `report`: a suite's results as files for other tools, and as documents to read.
+"""`groktime export`, `report`: a suite's results as files for other tools, and as documents.
 
 With `--mlflow` one experiment holds the suite and one MLflow run each of its runs: settings as
 parameters, every epoch as metrics, in the layout of MLflow's file store
