@@ -14,10 +14,8 @@ from pydantic.fields import FieldInfo
 
 from groktime.db.forecasts import ForecastRow
 from groktime.service.analysis.capacity import BitsPerParameter, CapacityFit
-from groktime.service.analysis.delay import OnsetPoint
-from groktime.service.analysis.delay_law import NormCalibration
-from groktime.service.analysis.law import Collapse, GeneralisationLaw, LawFit
-from groktime.service.analysis.onset import OnsetEstimate
+from groktime.service.analysis.delay import OnsetEstimate, OnsetPoint
+from groktime.service.analysis.laws import Collapse, GeneralisationLaw, LawFit, NormCalibration
 from groktime.service.analysis.survival import SeedSpeed
 from groktime.service.answers.capacity import CapacityAnswer, CapacityPoint, WidthCapacity
 from groktime.service.answers.cell_tests import TestsAnswer

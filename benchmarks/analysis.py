@@ -23,9 +23,9 @@ from scipy import stats
 
 from groktime.service.analysis.capacity import capacity
 from groktime.service.analysis.crossing import crossing
+from groktime.service.analysis.delay import onset
 from groktime.service.analysis.hypotheses import hypothesis_tests
 from groktime.service.analysis.inputs import CapacityRuns, FirstPassages, GrokRuns
-from groktime.service.analysis.onset import onset
 from groktime.service.analysis.survival import KaplanMeier, censoring_times, speeds
 
 WIDTHS = np.array([*range(20, 129, 4), *range(136, 257, 8)])  # the central suite's 44

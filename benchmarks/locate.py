@@ -31,8 +31,8 @@ from scipy import optimize
 
 from groktime.db.dump import RUNS, opened
 from groktime.service.analysis.crossing import CrossingEstimate, crossing
+from groktime.service.analysis.delay import OnsetEstimate, onset
 from groktime.service.analysis.inputs import FirstPassages, GrokRuns
-from groktime.service.analysis.onset import OnsetEstimate, onset
 from groktime.service.spec import ladder_index
 from groktime.service.sweep.locate import NARROW, SCAN, Grid, Progress, locate, sign_epochs
 from groktime.service.sweep.priors import DEX, LOCATED_KINDS, Finding, LocatedKind, Run

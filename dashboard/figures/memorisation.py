@@ -21,7 +21,7 @@ from groktime.dashboard.figures.theme import (
     prime_look,
     span,
 )
-from groktime.service.analysis.law import LawFit
+from groktime.service.analysis.laws import LawFit
 from groktime.service.answers.laws import LawAnswer, LawPoint
 from groktime.service.answers.verdicts import bits_text
 from groktime.service.words import (

@@ -12,10 +12,20 @@ from typing import Literal
 import numpy as np
 from scipy import stats
 
-from groktime.service.analysis.inputs import FloatArray, IntArray
-from groktime.service.analysis.rank import SmallSampleInterval, median_interval
-from groktime.service.analysis.regression import LEAST_CLUSTERS, least_squares
-from groktime.service.analysis.ties import ROUNDING, constant, merged, share_below
+from groktime.service.analysis.inputs import (
+    ROUNDING,
+    FloatArray,
+    IntArray,
+    constant,
+    merged,
+    share_below,
+)
+from groktime.service.analysis.regression import (
+    LEAST_CLUSTERS,
+    SmallSampleInterval,
+    least_squares,
+    median_interval,
+)
 
 LOG_P = 10.0  # the size of log10 P, which the rounding of a residual goes by
 FEWEST_RESAMPLED = 6  # cells: fewer have too few distinct resamples for an interval

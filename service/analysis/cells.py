@@ -18,8 +18,8 @@ import pandas as pd
 
 from groktime.service.analysis.conventions import Units
 from groktime.service.analysis.crossing import Crossing, crossing
+from groktime.service.analysis.delay import Onset, onset
 from groktime.service.analysis.inputs import FirstPassages, FloatArray, GrokRuns
-from groktime.service.analysis.onset import Onset, onset
 from groktime.service.errors import AnalysisError
 
 FEWEST_HALVED = 4  # seeds of a cell: two in each half

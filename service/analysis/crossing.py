@@ -13,6 +13,7 @@ from pydantic import Field
 
 from groktime.service.analysis.conventions import Units, check_method
 from groktime.service.analysis.inputs import (
+    ROUNDING,
     BoolArray,
     ByKind,
     FirstPassages,
@@ -41,7 +42,6 @@ from groktime.service.analysis.survival import (
     median_rates_under_weights,
     rate_bounds,
 )
-from groktime.service.analysis.ties import ROUNDING
 from groktime.service.errors import AnalysisError
 
 

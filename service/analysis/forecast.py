@@ -9,8 +9,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 from scipy import optimize, stats
 
-from groktime.service.analysis.inputs import FloatArray
-from groktime.service.analysis.law import (
+from groktime.service.analysis.inputs import FloatArray, constant
+from groktime.service.analysis.laws import (
     GENERALISATION_WINDOW,
     MEMORISATION_WINDOW,
     GeneralisationLaw,
@@ -22,7 +22,6 @@ from groktime.service.analysis.law import (
     law_points,
 )
 from groktime.service.analysis.survival import SpeedCurve
-from groktime.service.analysis.ties import constant
 from groktime.service.errors import AnalysisError
 
 SEARCH_DECADES = 4.0  # around P_mem, where the two laws are asked to cross

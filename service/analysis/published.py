@@ -14,11 +14,9 @@ import numpy as np
 import pandas as pd
 
 from groktime.service.analysis.calibration import concordance_coefficient
-from groktime.service.analysis.delay import delay_curve
-from groktime.service.analysis.hypotheses import HypothesisTests, hypothesis_tests
-from groktime.service.analysis.onset import paper_onset
+from groktime.service.analysis.delay import delay_curve, paper_onset
+from groktime.service.analysis.hypotheses import CROSSING, HypothesisTests, hypothesis_tests
 from groktime.service.analysis.roots import closest_approach
-from groktime.service.analysis.sufficiency import CROSSING
 from groktime.service.errors import AnalysisError
 
 

@@ -13,8 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from groktime.service.analysis.inputs import BoolArray, FloatArray, IntArray
-from groktime.service.analysis.ties import ROUNDING, first_smallest
+from groktime.service.analysis.inputs import (
+    ROUNDING,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    first_smallest,
+)
 
 
 @dataclass(frozen=True, eq=False)

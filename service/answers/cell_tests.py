@@ -26,17 +26,19 @@ from groktime.service.analysis.calibration import (
 from groktime.service.analysis.cells import Cell as AnalysedCell
 from groktime.service.analysis.cells import cells_frame, make_cell
 from groktime.service.analysis.conventions import MinimumDelay
+from groktime.service.analysis.delay import Onset
 from groktime.service.analysis.hypotheses import (
     FirstFourSeeds,
     HypothesisTests,
+    Model,
+    NestedTest,
     SeedsApart,
+    Slope,
     hypothesis_tests,
 )
 from groktime.service.analysis.inputs import ByKind, finite
-from groktime.service.analysis.onset import Onset
-from groktime.service.analysis.rank import PERFECT, Kendall, Spearman
+from groktime.service.analysis.regression import PERFECT, Kendall, Spearman
 from groktime.service.analysis.robustness import AxisTrend, WithinSetting, within_setting
-from groktime.service.analysis.sufficiency import Model, NestedTest, Slope
 from groktime.service.answers.cell import Cell, cells, first_passages, grok_runs, plain, swept_axes
 from groktime.service.answers.choice import choose
 from groktime.service.answers.question import (

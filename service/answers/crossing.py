@@ -23,10 +23,16 @@ from groktime.service.analysis.crossing import (
     Status,
     counts,
 )
-from groktime.service.analysis.delay import OnsetPoint, WidthRegime, delay_curve, delays
+from groktime.service.analysis.delay import (
+    Onset,
+    OnsetEstimate,
+    OnsetPoint,
+    WidthRegime,
+    delay_curve,
+    delays,
+)
 from groktime.service.analysis.delay import regimes as find_regimes
 from groktime.service.analysis.inputs import ByKind, FirstPassages, finite
-from groktime.service.analysis.onset import Onset, OnsetEstimate
 from groktime.service.analysis.survival import SpeedCurves, SpeedPoint
 from groktime.service.analysis.survival import speeds as find_speeds
 from groktime.service.answers.capacity import cell_bits

@@ -19,14 +19,16 @@ from sqlalchemy import Connection, text
 from groktime.service.analysis import ANALYSIS_VERSION
 from groktime.service.analysis.capacity import BitsPerParameter
 from groktime.service.analysis.cells import make_cell
-from groktime.service.analysis.delay_law import DelayedRuns, DelayLaws, delay_laws
 from groktime.service.analysis.inputs import finite
-from groktime.service.analysis.law import (
+from groktime.service.analysis.laws import (
     Collapse,
+    DelayedRuns,
+    DelayLaws,
     FormFit,
     GeneralisationLaw,
     LawFit,
     compare_forms,
+    delay_laws,
     generalisation_law,
     law_points,
     memorisation_law,

@@ -16,12 +16,17 @@ from groktime.service.analysis.calibration import (
     SignedRank,
 )
 from groktime.service.analysis.capacity import BitsPerParameter
-from groktime.service.analysis.hypotheses import FirstFourSeeds, SeedsApart
+from groktime.service.analysis.hypotheses import (
+    FirstFourSeeds,
+    Model,
+    NestedTest,
+    SeedsApart,
+    Slope,
+)
 from groktime.service.analysis.inputs import finite
 from groktime.service.analysis.published import PublishedTest
-from groktime.service.analysis.rank import Kendall, Spearman
+from groktime.service.analysis.regression import Kendall, Spearman
 from groktime.service.analysis.robustness import AxisTrend
-from groktime.service.analysis.sufficiency import Model, NestedTest, Slope
 from groktime.service.answers.cell_tests import CellTests, Pooled, pooled_tests
 from groktime.service.answers.question import Thresholds
 from groktime.service.answers.reference import Reference

@@ -1,4 +1,4 @@
-"""`groktime sweep`, `submit`, `locate`: train a suite, here or on a cluster, or one cell precisely."""
+"""`groktime sweep`, `submit`, `locate`: train a suite here or on a cluster, or one cell alone."""
 
 from __future__ import annotations
 

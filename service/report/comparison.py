@@ -10,7 +10,7 @@ import numpy as np
 
 from groktime.service.analysis.calibration import signed_rank
 from groktime.service.analysis.capacity import BitsPerParameter
-from groktime.service.analysis.law import LawFit
+from groktime.service.analysis.laws import LawFit
 from groktime.service.answers.cell_tests import CellRow
 from groktime.service.report.content import CONVENTIONS, SuiteContent
 from groktime.service.report.document import Block, Table

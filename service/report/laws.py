@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from groktime.service.analysis.capacity import SAG, BitsPerParameter
-from groktime.service.analysis.law import LEAST_PRIMES_OF_C, FormFit
+from groktime.service.analysis.laws import LEAST_PRIMES_OF_C, FormFit
 from groktime.service.analysis.regression import RELIABLE_CLUSTERS
 from groktime.service.answers.capacity import (
     CapacityAnswer,

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from sqlalchemy import Connection
 
-from groktime.service.analysis.strata import (
+from groktime.service.analysis.robustness import (
     FEWEST_TESTED,
     OffsetModel,
     StratifiedOrder,

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-from groktime.service.analysis.hypotheses import SeedsApart
+from groktime.service.analysis.hypotheses import NestedTest, SeedsApart
 from groktime.service.analysis.inputs import finite
-from groktime.service.analysis.sufficiency import NestedTest
 from groktime.service.answers.cell_tests import CellTests
 from groktime.service.answers.question import Setting
 from groktime.service.answers.verdicts import compared_models, holds_apart

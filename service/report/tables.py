@@ -10,8 +10,8 @@ import numpy as np
 from scipy import stats
 
 from groktime.service.analysis.forecast import Score
+from groktime.service.analysis.hypotheses import Model
 from groktime.service.analysis.inputs import finite
-from groktime.service.analysis.sufficiency import Model
 from groktime.service.answers import verdicts
 from groktime.service.answers.cell_tests import CellRow, CellTests, pooled_tests
 from groktime.service.answers.forecast import Registration, ScoredForecast

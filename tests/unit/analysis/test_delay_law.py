@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from groktime.service.analysis.delay_law import DelayedRuns, DelayLaws, delay_laws, tobit
+from groktime.service.analysis.laws import DelayedRuns, DelayLaws, delay_laws, tobit
 from groktime.service.errors import AnalysisError
 
 PRIMES = (97, 101, 103, 107, 109, 113)

@@ -23,16 +23,20 @@ from groktime.service.analysis.calibration import (
     tost,
 )
 from groktime.service.analysis.cells import cells_frame, make_cell
-from groktime.service.analysis.hypotheses import hypothesis_tests
+from groktime.service.analysis.hypotheses import hypothesis_tests, sufficiency
 from groktime.service.analysis.published import (
     published_scalar,
     published_settings,
     published_tests,
 )
-from groktime.service.analysis.rank import kendall, spearman
-from groktime.service.analysis.regression import Design, full_rank, variance_inflation
+from groktime.service.analysis.regression import (
+    Design,
+    full_rank,
+    kendall,
+    spearman,
+    variance_inflation,
+)
 from groktime.service.analysis.robustness import robustness, verdict, within_setting
-from groktime.service.analysis.sufficiency import sufficiency
 from groktime.service.errors import AnalysisError
 
 TEN = (97, 101, 103, 107, 109, 113, 127, 131, 137, 139)

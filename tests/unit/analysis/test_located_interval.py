@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from groktime.service.analysis.crossing import CrossingEstimate, crossing
+from groktime.service.analysis.delay import onset
 from groktime.service.analysis.inputs import FirstPassages, GrokRuns
 from groktime.service.analysis.located import Noise, Side, pooled, root_spread, slope_at
-from groktime.service.analysis.onset import onset
 
 SIZES = {28: 28_644, 32: 36_832, 36: 46_044, 40: 56_280}
 Times = Mapping[int, Sequence[float]]  # by width, one of each seed

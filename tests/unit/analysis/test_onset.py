@@ -11,16 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groktime.service.analysis.conventions import MinimumDelay
-from groktime.service.analysis.delay import delays, regimes
-from groktime.service.analysis.inputs import GrokRuns
-from groktime.service.analysis.onset import (
+from groktime.service.analysis.delay import (
     Grouped,
+    delays,
     firth_logit,
     midpoint_interval,
     onset,
     paper_onset,
     penalised_log_likelihood,
+    regimes,
 )
+from groktime.service.analysis.inputs import GrokRuns
 from groktime.service.errors import AnalysisError
 
 P6 = [1e4, 2e4, 4e4, 8e4, 16e4, 32e4]

@@ -11,8 +11,8 @@ import pytest
 
 from groktime.service.analysis.cells import cells_frame, make_cell, seed_halves
 from groktime.service.analysis.crossing import crossing
+from groktime.service.analysis.delay import onset
 from groktime.service.analysis.hypotheses import hypothesis_tests, seeds_apart
-from groktime.service.analysis.onset import onset
 
 PRIMES = (97, 101, 103, 107, 109, 113, 127, 131, 137, 139)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from groktime.service.analysis.rank import median_interval, spearman_interval
+from groktime.service.analysis.regression import median_interval, spearman_interval
 
 
 def test_ten_values_give_the_second_and_the_ninth() -> None:

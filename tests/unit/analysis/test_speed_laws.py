@@ -18,7 +18,7 @@ from groktime.service.analysis.forecast import (
     prime_evidence,
     score_forecast,
 )
-from groktime.service.analysis.law import (
+from groktime.service.analysis.laws import (
     GENERALISATION_WINDOW,
     LawPoints,
     compare_forms,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from groktime.service.analysis.strata import detectable_slope, offset_model, stratified_order
+from groktime.service.analysis.robustness import detectable_slope, offset_model, stratified_order
 
 
 def cells(*strata: tuple[list[float], list[float]]) -> pd.DataFrame:

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from groktime.service.analysis.calibration import bca_tails, concordance, line, signed_rank
-from groktime.service.analysis.rank import kendall, spearman
-from groktime.service.analysis.ties import constant, first_smallest, merged, share_below
+from groktime.service.analysis.inputs import constant, first_smallest, merged, share_below
+from groktime.service.analysis.regression import kendall, spearman
 
 X = np.log10(np.array([52e3, 61e3, 61e3, 75e3, 90e3, 104e3, 131e3, 160e3]))
 Y = np.log10(np.array([40e3, 40e3, 55e3, 55e3, 70e3, 70e3, 99e3, 120e3]))

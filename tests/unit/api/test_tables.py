@@ -21,7 +21,7 @@ from groktime.api.tables import (
     speeds_rows,
 )
 from groktime.service.analysis.capacity import CapacityFit
-from groktime.service.analysis.law import Collapse, LawFit
+from groktime.service.analysis.laws import Collapse, LawFit
 from groktime.service.analysis.survival import SpeedPoint
 from groktime.service.answers.capacity import CapacityAnswer, CapacityPoint, WidthCapacity
 from groktime.service.answers.crossing import OnsetAnswer

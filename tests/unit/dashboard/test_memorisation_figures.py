@@ -17,7 +17,7 @@ from groktime.dashboard.figures.memorisation import (
     memorisation_fraction_figure,
 )
 from groktime.dashboard.figures.theme import series_look
-from groktime.service.analysis.law import Collapse, LawFit
+from groktime.service.analysis.laws import Collapse, LawFit
 from groktime.service.answers.laws import LawAnswer, LawPoint
 from groktime.service.answers.question import Thresholds
 

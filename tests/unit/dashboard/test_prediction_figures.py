@@ -32,9 +32,8 @@ from fixtures.made_up_tests import (
 from groktime.dashboard.figures.prediction import prediction_figure, residual_figure
 from groktime.dashboard.figures.theme import PRIMES, prime_look
 from groktime.service.analysis.calibration import tost
-from groktime.service.analysis.hypotheses import SeedsApart
+from groktime.service.analysis.hypotheses import SeedsApart, Slope
 from groktime.service.analysis.published import published_settings, published_tests
-from groktime.service.analysis.sufficiency import Slope
 from groktime.service.answers.cell_tests import CellRow, CellTests, pooled_tests
 from groktime.service.answers.reference import Reference
 from groktime.service.answers.verdicts import table, verdict

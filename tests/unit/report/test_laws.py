@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from groktime.service.analysis.capacity import BitsPerParameter
-from groktime.service.analysis.law import GeneralisationLaw
+from groktime.service.analysis.laws import GeneralisationLaw
 from groktime.service.answers.capacity import CapacityPoint, WidthCapacity
 from groktime.service.report.document import Paragraph
 from groktime.service.report.laws import capacity_blocks, falls, generalisation_sentence, law_blocks

@@ -21,9 +21,8 @@ from fixtures.made_up_tests import (
 )
 
 from groktime.service.analysis.capacity import BitsPerParameter
-from groktime.service.analysis.hypotheses import SeedsApart
-from groktime.service.analysis.rank import Spearman
-from groktime.service.analysis.sufficiency import NestedTest, Slope
+from groktime.service.analysis.hypotheses import NestedTest, SeedsApart, Slope
+from groktime.service.analysis.regression import Spearman
 from groktime.service.answers.cell_tests import CellTests
 from groktime.service.report.predictions import (
     apart,
