@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 
 from pydantic.fields import FieldInfo
 
-from groktime.db.forecasts import ForecastRow
+from groktime.db.suites import ForecastRow
 from groktime.service.analysis.capacity import BitsPerParameter, CapacityFit
 from groktime.service.analysis.delay import OnsetEstimate, OnsetPoint
 from groktime.service.analysis.laws import Collapse, GeneralisationLaw, LawFit, NormCalibration

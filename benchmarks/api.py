@@ -41,8 +41,7 @@ from sqlalchemy import Engine, text
 
 from benchmarks.paper_database import PAPER, PAPER_ROWS, QUICK_ROWS, fill
 from groktime.db import embedded
-from groktime.db.engine import connect
-from groktime.db.migrate import migrate
+from groktime.db.engine import connect, migrate
 from groktime.db.suites import CHANNEL
 from groktime.service.spec import LADDER
 

@@ -31,8 +31,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from benchmarks.paper_database import PAPER, fill
 from groktime.db import embedded
-from groktime.db.engine import connect
-from groktime.db.migrate import migrate
+from groktime.db.engine import connect, migrate
 
 FLAGS = [
     "--headless",

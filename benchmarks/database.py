@@ -32,10 +32,8 @@ from benchmarks.paper_database import PAPER, PAPER_ROWS, QUICK, QUICK_ROWS, fill
 from benchmarks.route_queries import measure_queries
 from groktime.db import embedded
 from groktime.db.claims import Claim, claim
-from groktime.db.curve import COLUMNS, METRICS, absent_columns, encode
-from groktime.db.engine import connect
-from groktime.db.flush import Part, write
-from groktime.db.migrate import migrate
+from groktime.db.curve import COLUMNS, METRICS, Part, absent_columns, encode, write
+from groktime.db.engine import connect, migrate
 from groktime.db.recorder import Recorder
 from groktime.db.suites import open_runs, register_suite
 from groktime.service.spec import FixedStop, ModelSpec, ModularData, OptimiserSpec, RunSpec

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from scipy import optimize
 
-from groktime.db.dump import RUNS, opened
+from groktime.db.export import RUNS, opened
 from groktime.service.analysis.crossing import CrossingEstimate, crossing
 from groktime.service.analysis.delay import OnsetEstimate, onset
 from groktime.service.analysis.inputs import FirstPassages, GrokRuns

@@ -31,8 +31,7 @@ import torch
 
 from benchmarks.paper_database import fill
 from groktime.db import embedded
-from groktime.db.engine import connect
-from groktime.db.migrate import migrate
+from groktime.db.engine import connect, migrate
 from groktime.service.spec import ModelSpec, ModularData, RunSpec, ThresholdStop
 from groktime.workers.devices import cpu_name
 from groktime.workers.engines import choose_engine, make_stack

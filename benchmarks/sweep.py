@@ -34,8 +34,7 @@ from rich.table import Table
 from sqlalchemy import Engine, text
 
 from groktime.db import embedded
-from groktime.db.engine import connect
-from groktime.db.migrate import migrate
+from groktime.db.engine import connect, migrate
 from groktime.service.settings import Settings
 from groktime.service.suites import Suite, load_suite
 from groktime.service.suites.expansion import expand

@@ -1,23 +1,38 @@
-"""Engines per role: the owner migrates, writers record, readers ask and cannot write.
+"""Engines per role, the schema they need, and work that outlives the server's restarts.
 
-What a role may do is set at the beginning of every transaction and ends with it: nothing is left
-in the session, which behind PgBouncer in transaction mode is the next client's.
+The owner migrates, writers record, readers ask and cannot write. What a role may do is set at the
+beginning of every transaction and ends with it: nothing is left in the session, which behind
+PgBouncer in transaction mode is the next client's.
+
+Work is tried until it succeeds. A server that is away for GIVE_UP_SECONDS ends it. One that has no
+connection left never does: others are at work on it, and will be done.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import logging
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+import psycopg2
+import psycopg2.errors
 import psycopg2.extensions
 from pydantic import SecretStr
-from sqlalchemy import URL, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, OperationalError, ProgrammingError
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
+from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError, ProgrammingError
 from sqlalchemy.pool import NullPool
 
 from groktime.db import embedded
-from groktime.db.migrate import migrate, require_current
-from groktime.service.errors import ConfigurationError, DatabaseError
+from groktime.service.errors import ConfigurationError, DatabaseError, SchemaError
 from groktime.service.settings import Settings, get_settings
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+log = logging.getLogger(__name__)
 
 Role = Literal["owner", "writer", "reader"]
 
@@ -183,3 +198,256 @@ def _restrict(engine: Engine, role: Role, statement_seconds: float) -> None:
     @event.listens_for(engine, "connect")
     def on_connect(connection: Any, _record: Any) -> None:
         connection.cursor_factory = RestrictedCursor
+
+
+READER = "groktime_reader"
+WRITER = "groktime_writer"
+
+GRANTS = {
+    READER: (
+        "GRANT USAGE ON SCHEMA {schema} TO {role}",
+        "GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role}",
+    ),
+    WRITER: (
+        "GRANT USAGE ON SCHEMA {schema} TO {role}",
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role}",
+        # The schema is the owner's to change.
+        "REVOKE INSERT, UPDATE, DELETE ON alembic_version FROM {role}",
+    ),
+}
+
+
+def grant(connection: Connection) -> list[str]:
+    """Grant each existing role its rights; returns the roles that do not exist, and says so."""
+    existing = set(connection.scalars(text("SELECT rolname FROM pg_roles")))
+    schema = connection.scalar(text("SELECT quote_ident(current_schema())"))
+    missing = []
+    for role, statements in GRANTS.items():
+        if role not in existing:
+            missing.append(role)
+            continue
+        for statement in statements:
+            connection.execute(text(statement.format(schema=schema, role=role)))
+    if missing:
+        log.warning(
+            "this login may not create roles and %s does not exist: ask an administrator for "
+            "CREATE ROLE, then run `groktime db migrate` again",
+            ", ".join(missing),
+        )
+    return missing
+
+
+# Any number nobody else takes an advisory lock with.
+MIGRATION_LOCK = 0x67726F6B  # "grok"
+
+
+MIGRATIONS = Path(__file__).parent / "migrations"
+
+
+def _config() -> Config:
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS))
+    return config
+
+
+def head() -> str:
+    """The newest schema this code knows."""
+    return max(known_revisions())
+
+
+def current(connection: Connection) -> str | None:
+    """The database's schema; None when it is empty."""
+    there = text("SELECT to_regclass('alembic_version') IS NOT NULL")
+    if not connection.scalar(there):
+        return None
+    revision: str | None = connection.scalar(text("SELECT version_num FROM alembic_version"))
+    return revision
+
+
+def known_revisions() -> set[str]:
+    """All schemas this code can upgrade from, and its own: the numbers the files begin with.
+
+    Alembic, which takes a quarter of a second to import, is needed only to change a schema.
+    """
+    return {path.name[:4] for path in (MIGRATIONS / "versions").glob("[0-9]*.py")}
+
+
+def require_current(engine: Engine) -> None:
+    """Refuse a schema older or newer than this code's, saying what to do."""
+    with engine.connect() as connection:
+        revision = current(connection)
+    if revision == head():
+        return
+    if revision is None:
+        raise SchemaError("the database has no groktime tables yet: run `groktime db migrate`")
+    if revision in known_revisions():
+        raise SchemaError(
+            f"the database's schema {revision} is older than this groktime's {head()}: "
+            "run `groktime db migrate`"
+        )
+    raise SchemaError(_newer(revision))
+
+
+def _newer(revision: str) -> str:
+    return (
+        f"the database's schema {revision} is newer than this groktime's {head()}: "
+        "install the groktime that made it, or a later one"
+    )
+
+
+def migrate(engine: Engine, to: str = "head") -> str:
+    """Upgrade in one transaction; processes that migrate at once wait for each other."""
+    with engine.begin() as connection:
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": MIGRATION_LOCK})
+        revision = current(connection)
+        if revision is not None and revision not in known_revisions():
+            raise SchemaError(_newer(revision))
+        from alembic import command
+
+        config = _config()
+        config.attributes["connection"] = connection
+        command.upgrade(config, to)
+        reached = current(connection)
+        grant(connection)
+    assert reached is not None
+    return reached
+
+
+FIRST_WAIT, LONGEST_WAIT = 0.05, 5.0  # seconds between tries
+GIVE_UP_SECONDS = 600.0
+IDLE_SECONDS = 5.0  # a connection that is used less often than this is not held
+
+# What PostgreSQL and PgBouncer say when they have none left; libpq gives no code with it.
+SHORTAGES = (
+    "too many clients",
+    "too many connections",
+    "remaining connection slots",
+    "no more connections allowed",
+    "query_wait_timeout",
+)
+
+Found = TypeVar("Found")
+
+
+class RetryingConnection:
+    """One psycopg2 connection of an engine, made again whenever it was lost.
+
+    It is kept from one work to the next only while they follow each other closely, so that many
+    workers that rarely write do not take all connections of a server.
+    """
+
+    def __init__(
+        self, engine: Engine, give_up_seconds: float, wait: Callable[[float], None]
+    ) -> None:
+        """`wait` passes the seconds between tries, and raises when there is to be no other."""
+        self._engine = engine
+        self._give_up_seconds = give_up_seconds
+        self._wait = wait
+        self._connection: Any = None
+        self._used_at = -IDLE_SECONDS
+
+    def persist(self, work: Callable[[Any], None]) -> None:
+        """Do the work, again after each failure that may pass; raise the error of the last."""
+        pause = FIRST_WAIT
+        deadline = time.monotonic() + self._give_up_seconds
+        while True:
+            try:
+                work(self._connected())
+                self._let_go()
+                return
+            except (psycopg2.Error, DBAPIError) as error:
+                cause = error.orig if isinstance(error, DBAPIError) else error
+                self.drop()
+                if is_starved(cause):
+                    raise MemoryError(first_line(cause)) from error
+                if is_shortage(cause):
+                    deadline = time.monotonic() + self._give_up_seconds
+                elif not is_transient(cause) or time.monotonic() > deadline:
+                    raise
+                log.warning("database: %s; trying again in %.2f s", first_line(cause), pause)
+            self._wait(spread(pause))
+            pause = min(2 * pause, LONGEST_WAIT)
+
+    def _let_go(self) -> None:
+        rare = time.monotonic() - self._used_at > IDLE_SECONDS
+        self._used_at = time.monotonic()
+        if rare and self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _connected(self) -> Any:
+        if self._connection is None:
+            self._connection = self._engine.raw_connection()
+        return self._connection.driver_connection
+
+    def drop(self) -> None:
+        """Close it; the next work gets a new one."""
+        if self._connection is not None:
+            self._connection.invalidate()
+            self._connection = None
+
+
+def retrying(work: Callable[[], Found], give_up_seconds: float = GIVE_UP_SECONDS) -> Found:
+    """What the work on an engine returns; it is done again while the server may come back.
+
+    Work may be done twice when only its answer was lost, so it must bear that.
+    """
+    pause = FIRST_WAIT
+    deadline = time.monotonic() + give_up_seconds
+    while True:
+        try:
+            return work()
+        except DBAPIError as error:
+            if is_starved(error.orig):
+                raise MemoryError(first_line(error.orig)) from error
+            if not is_transient(error.orig):
+                raise
+            said = first_line(error.orig)
+            if is_shortage(error.orig):
+                deadline = time.monotonic() + give_up_seconds
+            elif time.monotonic() > deadline:
+                raise DatabaseError(
+                    f"the database has been away for {give_up_seconds:g} s: {said}"
+                ) from error
+            log.warning("database: %s; trying again in %.2f s", said, pause)
+        time.sleep(spread(pause))
+        pause = min(2 * pause, LONGEST_WAIT)
+
+
+def spread(pause: float) -> float:
+    """About the pause: workers refused together do not come back together."""
+    return pause * random.uniform(0.5, 1.5)
+
+
+def is_transient(error: BaseException | None) -> bool:
+    """Whether waiting may help: connection, restart, read-only, disk full, deadlock, timeout."""
+    return isinstance(
+        error,
+        psycopg2.OperationalError
+        | psycopg2.InterfaceError
+        | psycopg2.errors.ReadOnlySqlTransaction,
+    )
+
+
+def is_shortage(error: BaseException | None) -> bool:
+    """Whether the server is there and has no connection left for us."""
+    return isinstance(error, psycopg2.OperationalError) and any(
+        words in str(error) for words in SHORTAGES
+    )
+
+
+def is_starved(error: BaseException | None) -> bool:
+    """Whether this process, not the server, had no memory left: waiting would be in vain."""
+    return (
+        isinstance(error, psycopg2.OperationalError)
+        and error.pgcode is None
+        and "out of memory" in str(error)
+    )
+
+
+def first_line(error: BaseException | None) -> str:
+    """What to show of an error whose text may have many lines."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -35,13 +35,11 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
 from groktime.db.curve import COLUMNS
-from groktime.db.dump import CURVE, MANIFEST, RUNS, damage_is_refused, opened
-from groktime.db.forecasts import load_forecasts
+from groktime.db.engine import first_line, known_revisions
+from groktime.db.export import CURVE, MANIFEST, RUNS, damage_is_refused, opened
 from groktime.db.maintenance import CHECKS
-from groktime.db.migrate import known_revisions
-from groktime.db.retry import first_line
 from groktime.db.schema import SPEC_COLUMNS, Run
-from groktime.db.suites import REGISTRATION_LOCK, spec_from_json
+from groktime.db.suites import REGISTRATION_LOCK, load_forecasts, spec_from_json
 from groktime.service.errors import DumpError, SuiteError
 from groktime.service.spec import COUNTS, SUITE_NAME
 from groktime.service.words import refuse_unprintable

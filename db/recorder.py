@@ -19,17 +19,21 @@ from numpy.typing import NDArray
 from sqlalchemy import Engine
 
 from groktime.db.claims import Claim, renew
-from groktime.db.curve import COLUMNS, METRICS, RunProgress, absent_columns, encode
-from groktime.db.flush import (
+from groktime.db.curve import (
+    COLUMNS,
+    METRICS,
     SET_ASIDE,
     Closing,
     Fenced,
     Part,
+    RunProgress,
+    absent_columns,
+    encode,
     outcome,
     summarise,
     write,
 )
-from groktime.db.retry import RetryingConnection, first_line
+from groktime.db.engine import RetryingConnection, first_line
 from groktime.db.suites import RAISE_REVISIONS, spec_from_json
 from groktime.service.errors import DatabaseError
 from groktime.service.spec import COUNTS, Outcome

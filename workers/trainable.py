@@ -24,10 +24,8 @@ from sqlalchemy import Engine as Database
 from sqlalchemy import text
 
 from groktime.db.claims import Claim, claim, release, revoke_leases
-from groktime.db.engine import connect
-from groktime.db.migrate import require_current
+from groktime.db.engine import connect, first_line, require_current, retrying
 from groktime.db.recorder import Recorder
-from groktime.db.retry import first_line, retrying
 from groktime.db.suites import spec_from_json
 from groktime.service.errors import ConfigurationError, DatabaseError
 from groktime.service.logs import redact

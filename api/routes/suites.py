@@ -18,8 +18,8 @@ from groktime.api.database import Database
 from groktime.api.queries import SUITES, TWINS, FormatQuery, StrictQuery
 from groktime.api.responses import HOLD_SECONDS, answered, as_json, served, wants_csv
 from groktime.api.stamps import Stamps
-from groktime.db.forecasts import ForecastRow, list_forecasts
 from groktime.db.queries.suites import SuiteRecord, read_suites
+from groktime.db.suites import ForecastRow, list_forecasts
 from groktime.service.answers.choice import default_suite
 from groktime.service.answers.records import read_suite
 from groktime.service.answers.runs import CellList, list_cells

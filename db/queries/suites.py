@@ -1,17 +1,23 @@
-"""Suites as the database has them."""
+"""Suites as the database has them, and how far each is: runs by state, what failed, the speed and
+the time left.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from pydantic import Field
 from sqlalchemy import Connection, text
 
-from groktime.service.errors import SuiteError
-from groktime.service.spec import SUITE_NAME
+from groktime.service.errors import InputError, SuiteError
+from groktime.service.spec import SETTING_COLUMNS, SUITE_NAME
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Design = Literal["grid", "locate"]
 
@@ -116,3 +122,122 @@ def read_suites(connection: Connection) -> list[SuiteRecord]:
     """All suites, by name; damaged ones, too."""
     rows = connection.execute(text(f"{SUITES} ORDER BY s.name")).mappings()
     return [SuiteRecord(**row) for row in rows]
+
+
+COUNTED_BY = ("prime", "n_train", "width", *SETTING_COLUMNS)
+
+COVERAGE = """
+SELECT r.kind, sr.inherited {by}, count(*),
+    count(*) FILTER (WHERE r.state = 'pending'),
+    count(*) FILTER (WHERE r.state = 'running' AND r.lease_until >= now()),
+    count(*) FILTER (WHERE r.state = 'stale' OR r.state = 'running' AND r.lease_until < now()),
+    count(*) FILTER (WHERE r.state = 'done'),
+    count(*) FILTER (WHERE r.state = 'failed'),
+    count(*) FILTER (WHERE r.state = 'set_aside'),
+    count(*) FILTER (WHERE r.state = 'done' AND r.stopped_by = 'cap'),
+    count(*) FILTER (WHERE r.reason = 'diverged'), sum(r.last_epoch)::bigint
+FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
+WHERE sr.suite_id = %(suite)s
+GROUP BY r.kind, sr.inherited {by} ORDER BY r.kind, sr.inherited {by}
+"""
+
+COUNTS = (
+    "runs",
+    "pending",
+    "running",
+    "stale",
+    "done",
+    "failed",
+    "set_aside",
+    "censored",
+    "diverged",
+    "epochs",
+)
+
+FAILURES = """
+SELECT r.reason, count(*) AS runs, min(r.id) AS example
+FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
+WHERE sr.suite_id = :suite AND NOT sr.inherited AND r.state = 'failed'
+GROUP BY r.reason ORDER BY runs DESC, r.reason
+"""
+
+PROGRESS = """
+SELECT count(*) FILTER (WHERE CASE WHEN s.design = 'locate' AND r.set_aside_epoch IS NOT NULL
+        THEN false ELSE r.state NOT IN ('done', 'failed') END) AS open,
+    coalesce(sum(r.last_epoch), 0) AS epochs,
+    count(*) FILTER (WHERE r.closed_at > now() - make_interval(secs => :window)) AS closed,
+    extract(epoch FROM now() - greatest(now() - make_interval(secs => :window), (
+        SELECT min(a.started_at) FROM attempts a JOIN suite_runs l ON l.run_id = a.run_id
+        WHERE l.suite_id = :suite AND a.started_at > now() - make_interval(secs => :window)
+    ))) AS seconds
+FROM suite_runs sr JOIN runs r ON r.id = sr.run_id JOIN suites s ON s.id = sr.suite_id
+WHERE sr.suite_id = :suite AND NOT sr.inherited
+"""
+
+THROUGHPUT_SECONDS = 600.0
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Failed runs of one reason."""
+
+    reason: str
+    runs: int
+    example: Annotated[int, Field(description="id of one of them, for /runs/{id}")]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The suite's own runs; rates are over the last ten minutes."""
+
+    epochs: int  # recorded so far, by closed and open runs
+    runs_per_minute: float | None  # None: no run closed lately
+    seconds_left: float | None  # None: unknown; 0: nothing is open
+
+
+def coverage_frame(
+    connection: Connection, suite_id: int, by: Sequence[str] = ("prime", "width")
+) -> pd.DataFrame:
+    """Runs counted by kind, inheritance, the columns named and state.
+
+    `censored` are done runs that the cap stopped; `epochs` the epochs recorded.
+    """
+    from groktime.db.queries.frames import read_frame
+    from groktime.db.queries.runs import column_kind
+
+    types = {"kind": "text", "inherited": "bool"} | {name: column_kind(name) for name in by}
+    types |= {name: "int" for name in COUNTS}
+    return read_frame(connection, _query(by), {"suite": suite_id}, types)
+
+
+def coverage_rows(
+    connection: Connection, suite_id: int, by: Sequence[str] = ("prime", "width")
+) -> list[dict[str, Any]]:
+    """The same as plain rows, for a command that does without pandas."""
+    names = ("kind", "inherited", *by, *COUNTS)
+    rows = connection.exec_driver_sql(_query(by), {"suite": suite_id})
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def _query(by: Sequence[str]) -> str:
+    for name in by:
+        if name not in COUNTED_BY:
+            raise InputError(f"by: {name!r} is not accepted; accepted: {', '.join(COUNTED_BY)}")
+    return COVERAGE.format(by="".join(f", r.{name}" for name in by))
+
+
+def failures(connection: Connection, suite_id: int) -> list[Failure]:
+    """Why runs failed, the commonest reason first."""
+    rows = connection.execute(text(FAILURES), {"suite": suite_id})
+    return [Failure(row.reason, row.runs, row.example) for row in rows]
+
+
+def progress(connection: Connection, suite_id: int) -> Progress:
+    """How fast runs close (since the sweep began, at most ten minutes) and the time left."""
+    values = {"suite": suite_id, "window": THROUGHPUT_SECONDS}
+    row = connection.execute(text(PROGRESS), values).one()
+    rate = None
+    if row.closed and row.seconds:
+        rate = 60 * row.closed / max(float(row.seconds), 1.0)
+    left = 0.0 if row.open == 0 else None if rate is None else 60 * row.open / rate
+    return Progress(int(row.epochs), rate, left)

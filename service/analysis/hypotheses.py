@@ -1,5 +1,5 @@
-"""The whole test suite on a table of cells, in both conventions: whether P_cross orders and predicts
-P_onset, and says more about it than simpler predictors do.
+"""The whole test suite on a table of cells, in both conventions: whether P_cross predicts P_onset,
+and says more about it than simpler predictors do.
 
 T_gen and the delay are read off the same grok runs: a seed that happens to generalise late moves
 crossing and onset at once. So the suite is repeated with the crossing of one half of the seeds

@@ -7,7 +7,7 @@ delay is ln(V_mem/V*)/(2κηλ), with V_mem the squared norm at E_train (arXiv 2
 are calibrated on some primes; other primes are predicted.
 
 Every law of the delay says delay = max(0, α + β·x) with its own x. A run without delay tells only
-that α + β·x is at most about zero, so α and β are the maximum-likelihood estimates of a Tobit model.
+that α + β·x is at most about zero: α and β are the maximum-likelihood estimates of a Tobit model.
 """
 
 from __future__ import annotations

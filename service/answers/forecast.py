@@ -14,15 +14,15 @@ import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 from sqlalchemy import Connection, text
 
-from groktime.db.forecasts import (
+from groktime.db.queries.suites import SuiteRecord
+from groktime.db.suites import (
     CLAIMED,
     ForecastRow,
     get_forecast,
     insert_forecast,
     list_forecasts,
 )
-from groktime.db.forecasts import score_forecast as store_score
-from groktime.db.queries.suites import SuiteRecord
+from groktime.db.suites import score_forecast as store_score
 from groktime.service.analysis import ANALYSIS_VERSION
 from groktime.service.analysis.capacity import BitsPerParameter
 from groktime.service.analysis.forecast import (

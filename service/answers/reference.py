@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 from sqlalchemy import Connection
 
-from groktime.db.queries.coverage import coverage_frame
-from groktime.db.queries.suites import SuiteRecord
+from groktime.db.queries.suites import SuiteRecord, coverage_frame
 from groktime.service.analysis.published import (
     PublishedSetting,
     PublishedTest,

@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 from sqlalchemy import Connection, text
 
-from groktime.db.queries.coverage import Failure, coverage_frame, coverage_rows, failures, progress
-from groktime.db.queries.suites import SuiteRecord
+from groktime.db.queries.suites import (
+    Failure,
+    SuiteRecord,
+    coverage_frame,
+    coverage_rows,
+    failures,
+    progress,
+)
 from groktime.service.answers.question import Setting, SettingValue
 from groktime.service.spec import KINDS, SETTING_COLUMNS
 

@@ -10,18 +10,17 @@ from typing import Annotated
 import typer
 
 from groktime.db import embedded
-from groktime.db.dump import dump_suite
-from groktime.db.engine import connect, connect_migrated, database_url, parse_url, shown
+from groktime.db.engine import connect, connect_migrated, database_url, head, parse_url, shown
+from groktime.db.export import dump_suite
 from groktime.db.load import load_dump
 from groktime.db.maintenance import PrunePlan, plan_prune
 from groktime.db.maintenance import check as check_database
 from groktime.db.maintenance import prune as prune_runs
-from groktime.db.migrate import head
 from groktime.service.commands import complete_suite
 from groktime.service.commands.sweep import ready_database
 from groktime.service.errors import ConfigurationError, DatabaseError
 from groktime.service.settings import get_settings
-from groktime.service.suites.stored import check_stored
+from groktime.service.suites.loader import check_stored
 from groktime.service.words import count
 
 app = typer.Typer(

@@ -201,7 +201,7 @@ def database() -> Iterator[Engine]:
 def load_recordings(engine: Engine, console: Console) -> None:
     """Put the shipped results beside the demo's own; those already there stay as they are."""
     from groktime.db.load import load_dump
-    from groktime.service.suites.stored import check_stored
+    from groktime.service.suites.loader import check_stored
 
     recordings = sorted(RECORDINGS.glob("*.groktime"))
     console.print(f"1. loading recorded runs: {count(len(recordings), 'suite')}, half a minute")

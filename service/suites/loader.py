@@ -1,4 +1,6 @@
-"""Finding suites by name or path, and the suite itself: its runs, cells and settings."""
+"""Finding suites by name or path, and the suite itself: its runs, cells and settings; and a suite as
+a database or a dump keeps it, held against the hash it claims.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ import hashlib
 import json
 import re
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -17,7 +19,7 @@ from pydantic import ValidationError
 
 from groktime.service.errors import SuiteError
 from groktime.service.spec import KINDS, SPEC_VERSION, Kind, RunSpec
-from groktime.service.suites.document import MAX_BYTES, Document, parse
+from groktime.service.suites.document import MAX_BYTES, Document, field_name, parse
 from groktime.service.suites.expansion import Expansion, LeftOut, Member, expand
 from groktime.service.suites.schema import Analysis, SuiteFile
 from groktime.service.suites.values import readable
@@ -380,3 +382,46 @@ def _in_file(document: Document, path: tuple[str | int, ...]) -> tuple[str | int
         if (*shown, part) in document.lines or (last and isinstance(part, str)):
             shown = (*shown, part)
     return shown
+
+
+def read_stored(name: str, spec: Any) -> Suite:
+    """The suite of a stored spec; refuses one that no suite file could have given."""
+    document = Document(f"suite {name}", spec, {})
+    try:
+        file = SuiteFile.model_validate(spec)
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        where = field_name((*first["loc"], *first.get("ctx", {}).get("at", ())))
+        raise SuiteError(f"suite {name}: {where or 'spec'}: {readable(first)}") from None
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise SuiteError(f"suite {name}: spec: {str(problem)[:200]}") from None
+    suite = Suite(name, file, document)
+    suite.expansion  # noqa: B018  refuse runs that cannot exist
+    return suite
+
+
+def check_stored(
+    name: str, spec: Any, digest: str, own: Collection[str], inherited: Collection[str]
+) -> bool:
+    """Refuse a spec that is no suite, or a hash that is not its own.
+
+    `own` and `inherited` are the keys of the runs that come with it. False: the hash cannot be
+    told, since a suite that it inherits from is a file of somebody else's (which is not read).
+    """
+    suite = read_stored(name, spec)
+    keys = {member.spec.key for member in suite.members()}
+    strange = set(own) - keys
+    donors: dict[str, list[str]] = {}
+    if any(is_path(entry.suite) for entry in suite.file.inherits):
+        return False
+    for entry in suite.inherited:
+        found = {member.spec.key for member in entry.members}
+        donors[entry.suite] = sorted({*donors.get(entry.suite, ()), *found})
+    if not strange and digest == digest_of(suite.file, keys, donors):
+        return True
+    # Specs once lost settings that say the default explicitly; the runs themselves did not.
+    if digest == digest_of(suite.file, own, donors):
+        return True
+    if strange:
+        raise SuiteError(f"suite {name}: {len(strange)} of the runs are not runs of this suite")
+    raise SuiteError(f"suite {name}: hash: {digest[:12]} is not that of its spec")

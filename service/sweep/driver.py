@@ -20,7 +20,7 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
 
 from groktime.db.claims import expire, revoke_leases
-from groktime.db.retry import first_line, is_transient, retrying
+from groktime.db.engine import first_line, is_transient, retrying
 from groktime.service.errors import SweepError
 from groktime.service.settings import Settings
 from groktime.service.suites import Suite

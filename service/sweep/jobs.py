@@ -16,8 +16,7 @@ from typing import Any, Literal
 
 from sqlalchemy import Engine
 
-from groktime.db.engine import parse_url
-from groktime.db.retry import retrying
+from groktime.db.engine import parse_url, retrying
 from groktime.db.sweeps import (
     SweepRow,
     SweepState,

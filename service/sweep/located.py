@@ -19,8 +19,8 @@ from groktime.db.queries.suites import get_suite
 from groktime.service.analysis.conventions import MinimumDelay
 from groktime.service.spec import LADDER, RunSpec
 from groktime.service.suites import Suite
+from groktime.service.suites.loader import read_stored
 from groktime.service.suites.schema import Analysis, Design
-from groktime.service.suites.stored import read_stored
 from groktime.service.sweep.cost import flops_per_epoch
 from groktime.service.sweep.locate import (
     Choice,

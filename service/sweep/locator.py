@@ -18,8 +18,8 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
 
 from groktime.db.claims import expire, fail_runs, reopen
+from groktime.db.engine import first_line, retrying
 from groktime.db.recorder import set_aside_runs
-from groktime.db.retry import first_line, retrying
 from groktime.service.errors import DatabaseError
 from groktime.service.spec import RunSpec
 from groktime.service.suites import Suite

@@ -20,7 +20,7 @@ from groktime.service.answers.suites import (
     Step,
 )
 from groktime.service.suites import Suite
-from groktime.service.suites.stored import read_stored
+from groktime.service.suites.loader import read_stored
 from groktime.service.sweep.locate import Point
 from groktime.service.sweep.located import (
     LocatedCell,

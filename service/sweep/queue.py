@@ -10,7 +10,7 @@ from functools import partial
 from sqlalchemy import Engine, text
 
 from groktime.db.claims import fail_runs
-from groktime.db.retry import retrying
+from groktime.db.engine import retrying
 from groktime.service.sweep.plan import REPLAN_CHANGE, Bundle, halves
 from groktime.workers.engines import stack_shape
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 
 from groktime.db.claims import revoke_leases
-from groktime.db.retry import retrying
+from groktime.db.engine import retrying
 from groktime.service.errors import SweepError
 from groktime.service.settings import Settings
 from groktime.service.sweep.cluster import ClusterCapacity, slots_now

@@ -24,7 +24,7 @@ from ray.tune.search import Searcher
 from sqlalchemy import Engine
 
 from groktime.db.claims import NODE_DIED, node_deaths, revoke_leases
-from groktime.db.retry import retrying
+from groktime.db.engine import retrying
 from groktime.service.logs import redact
 from groktime.service.sweep.selection import SweepReport
 from groktime.workers.trainable import BundleTrainable, WorkerConfig

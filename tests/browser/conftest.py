@@ -27,13 +27,13 @@ from sqlalchemy import Engine
 from groktime.api.access import Limits
 from groktime.api.app import create_app
 from groktime.db.claims import claim
-from groktime.db.dump import dump_suite
 from groktime.db.engine import connect
+from groktime.db.export import dump_suite
 from groktime.db.load import load_dump
 from groktime.db.suites import open_runs
 from groktime.service.answers.records import reading
 from groktime.service.suites import Suite, load_suite
-from groktime.service.suites.stored import check_stored
+from groktime.service.suites.loader import check_stored
 
 EXAMPLE = Path(__file__).parent.parent / "fixtures" / "example.yaml"
 TOKEN = "a-token-for-tests"

@@ -15,7 +15,7 @@ from playwright.sync_api import Browser
 from groktime.api.app import create_app
 from groktime.db.load import load_dump
 from groktime.service.commands.serve import RECORDINGS
-from groktime.service.suites.stored import check_stored
+from groktime.service.suites.loader import check_stored
 from groktime.service.words import human, interval
 
 SUITE = "central-two-cores-released"

@@ -27,8 +27,7 @@ from fixtures.pgbouncer import pooled
 from sqlalchemy import create_engine
 
 from groktime.db import embedded
-from groktime.db.engine import connect, parse_url
-from groktime.db.migrate import migrate
+from groktime.db.engine import connect, migrate, parse_url
 from groktime.workers.native.build import find_compiler
 
 TEMPLATE = "chaos_template"

@@ -11,7 +11,7 @@ depends_on = None
 
 # The roles belong to the server, not to the database: another database's migration may have made
 # them, at this very moment even, and the right to make them may be missing. What they may do here
-# is granted after every migration (db/migrate.py), so that it covers tables made later.
+# is granted after every migration (db/engine.py), so that it covers tables made later.
 CREATE_ROLE = """
 DO $$
 BEGIN

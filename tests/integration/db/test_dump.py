@@ -17,12 +17,11 @@ from fixtures.runs import capacity_spec, check_listed, claim_all, grok_spec, reg
 from sqlalchemy import text
 
 from groktime.db.claims import claim, release
-from groktime.db.dump import MANIFEST, Dumped, dump_suite, opened, seal
-from groktime.db.forecasts import insert_forecast, list_forecasts, score_forecast
+from groktime.db.export import MANIFEST, Dumped, dump_suite, opened, seal
 from groktime.db.load import load_dump
 from groktime.db.maintenance import check
 from groktime.db.queries.suites import get_suite
-from groktime.db.suites import open_runs
+from groktime.db.suites import insert_forecast, list_forecasts, open_runs, score_forecast
 from groktime.service.errors import DumpError, SuiteError
 
 SPECS = [grok_spec(seed=1), grok_spec(seed=2), speed_spec(), capacity_spec()]

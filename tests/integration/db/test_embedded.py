@@ -18,9 +18,8 @@ from fixtures.runs import claim_all, grok_spec
 from sqlalchemy import create_engine, text
 
 from groktime.db import embedded
-from groktime.db.engine import connect
+from groktime.db.engine import connect, grant, migrate
 from groktime.db.maintenance import check
-from groktime.db.migrate import grant, migrate
 from groktime.db.recorder import Recorder
 from groktime.service.errors import ConfigurationError, DatabaseError
 

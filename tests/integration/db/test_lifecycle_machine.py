@@ -26,8 +26,7 @@ from hypothesis.stateful import (
 from sqlalchemy import text
 
 from groktime.db.claims import Claim, claim, expire, fail_runs, release, reopen, revoke_leases
-from groktime.db.curve import RunProgress, absent_columns, encode
-from groktime.db.flush import Fenced, Part, summarise, write
+from groktime.db.curve import Fenced, Part, RunProgress, absent_columns, encode, summarise, write
 from groktime.db.suites import open_runs
 
 LASTING, OVER = 600.0, -1.0  # seconds of a lease

@@ -12,14 +12,13 @@ from fixtures.database import Database
 from sqlalchemy import Engine, text
 
 from groktime.db.claims import claim
-from groktime.db.engine import connect
+from groktime.db.engine import MIGRATIONS, connect, head, known_revisions, migrate
 from groktime.db.load import load_dump
 from groktime.db.maintenance import check
-from groktime.db.migrate import MIGRATIONS, head, known_revisions, migrate
 from groktime.db.queries.frames import Passage, runs_frame
 from groktime.db.queries.suites import get_suite
 from groktime.db.suites import open_runs
-from groktime.service.suites.stored import check_stored
+from groktime.service.suites.loader import check_stored
 
 # Written by the code of schema 0004: two runs done, one diverged, one given back.
 FROZEN = Path(__file__).parents[2] / "fixtures" / "frozen"

@@ -21,7 +21,7 @@ from fixtures.dumps import Members, parts, sealed
 from fixtures.runs import capacity_spec, check_listed, claim_all, grok_spec, register
 from sqlalchemy import text
 
-from groktime.db.dump import CURVE, MANIFEST, RUNS, dump_suite
+from groktime.db.export import CURVE, MANIFEST, RUNS, dump_suite
 from groktime.db.load import load_dump
 from groktime.db.maintenance import check
 from groktime.service.errors import GroktimeError

@@ -20,11 +20,10 @@ from sqlalchemy import Engine, make_url, text
 from sqlalchemy.exc import DBAPIError
 
 from groktime.db.claims import claim
-from groktime.db.dump import dump_suite
-from groktime.db.engine import connect
+from groktime.db.engine import connect, is_shortage, retrying
+from groktime.db.export import dump_suite
 from groktime.db.maintenance import check
 from groktime.db.recorder import Recorder
-from groktime.db.retry import is_shortage, retrying
 from groktime.db.suites import open_runs
 
 STATE = "SELECT current_user, current_setting('transaction_read_only')"

@@ -15,16 +15,16 @@ from fixtures.runs import capacity_spec, claim_all, grok_spec, register, speed_s
 from sqlalchemy import Engine, text
 
 from groktime.db.claims import claim
-from groktime.db.queries.coverage import (
+from groktime.db.queries.frames import Passage, accuracies, curves_frame, runs_frame
+from groktime.db.queries.runs import get_run, list_runs
+from groktime.db.queries.suites import (
     COUNTED_BY,
     coverage_frame,
     coverage_rows,
     failures,
+    get_suite,
     progress,
 )
-from groktime.db.queries.frames import Passage, accuracies, curves_frame, runs_frame
-from groktime.db.queries.runs import get_run, list_runs
-from groktime.db.queries.suites import get_suite
 from groktime.db.recorder import Recorder
 from groktime.db.suites import open_runs
 from groktime.service.errors import InputError, SuiteError

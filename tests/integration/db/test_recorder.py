@@ -19,8 +19,7 @@ from sqlalchemy import text
 
 import groktime.db.recorder
 from groktime.db.claims import claim, expire, release
-from groktime.db.curve import COLUMNS
-from groktime.db.flush import Part, outcome
+from groktime.db.curve import COLUMNS, Part, outcome
 from groktime.db.recorder import Recorder
 from groktime.service.errors import DatabaseError
 from groktime.service.spec import COUNTS, LADDER, needed

@@ -10,7 +10,7 @@ from fixtures.database import Database, Server
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError, ProgrammingError
 
-from groktime.db.retry import RetryingConnection, retrying
+from groktime.db.engine import RetryingConnection, retrying
 from groktime.service.errors import DatabaseError
 
 

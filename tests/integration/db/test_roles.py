@@ -19,8 +19,7 @@ from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.exc import DBAPIError, InternalError, OperationalError, ProgrammingError
 
 from groktime.db import embedded
-from groktime.db.engine import connect
-from groktime.db.migrate import migrate
+from groktime.db.engine import connect, migrate
 from groktime.db.queries.suites import read_suites
 from groktime.service.errors import DatabaseError
 

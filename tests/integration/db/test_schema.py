@@ -10,8 +10,7 @@ from fixtures.runs import grok_spec, register
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from groktime.db.engine import connect
-from groktime.db.migrate import current, head, migrate, require_current
+from groktime.db.engine import connect, current, head, migrate, require_current
 from groktime.db.schema import SPEC_COLUMNS, Table
 from groktime.service.errors import SchemaError
 from groktime.service.spec import ModelSpec, ModularData, RunSpec, ThresholdStop

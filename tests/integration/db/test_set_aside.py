@@ -12,13 +12,11 @@ from fixtures.runs import check_listed, claim_all, listed_hash, register, speed_
 from sqlalchemy import Engine, text
 
 from groktime.db.claims import Claim, claim, expire, fail_runs, release
-from groktime.db.dump import dump_suite
-from groktime.db.export import runs_table
+from groktime.db.export import dump_suite, runs_table
 from groktime.db.load import load_dump
 from groktime.db.maintenance import check, plan_prune
-from groktime.db.queries.coverage import coverage_frame, progress
 from groktime.db.queries.frames import Passage, runs_frame
-from groktime.db.queries.suites import Design
+from groktime.db.queries.suites import Design, coverage_frame, progress
 from groktime.db.recorder import Recorder, set_aside_runs
 from groktime.db.suites import open_runs, register_suite
 

@@ -8,7 +8,7 @@ from fixtures.runs import grok_spec, register
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
-from groktime.db.forecasts import get_forecast, insert_forecast, list_forecasts, score_forecast
+from groktime.db.suites import get_forecast, insert_forecast, list_forecasts, score_forecast
 from groktime.db.sweeps import get_sweep, insert_sweep, list_sweeps, update_sweep
 
 

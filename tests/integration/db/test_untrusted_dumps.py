@@ -13,13 +13,13 @@ from fixtures.dumps import Members, parts, sealed, with_manifest
 from sqlalchemy import text
 
 from groktime.db.claims import claim
-from groktime.db.dump import CURVE, MANIFEST, RUNS, dump_suite
+from groktime.db.export import CURVE, MANIFEST, RUNS, dump_suite
 from groktime.db.load import load_dump
 from groktime.db.queries.suites import get_suite
 from groktime.db.suites import freeze_suite, open_runs, register_suite
 from groktime.service.errors import DumpError
 from groktime.service.suites import Suite, load_suite
-from groktime.service.suites.stored import check_stored
+from groktime.service.suites.loader import check_stored
 
 SUITE = """
 description: two runs

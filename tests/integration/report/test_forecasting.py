@@ -15,8 +15,7 @@ from fixtures.seeded import TINY as SUITE
 
 from groktime.api.tables import FORECAST_COLUMNS, forecast_rows
 from groktime.db.claims import claim
-from groktime.db.forecasts import get_forecast
-from groktime.db.suites import open_runs
+from groktime.db.suites import get_forecast, open_runs
 from groktime.service.answers.crossing import crossing
 from groktime.service.answers.forecast import forecast, score, store_forecast
 from groktime.service.answers.question import NotEnough, Question, QuestionError, Unknown

@@ -15,7 +15,7 @@ from fixtures.commands import GROKTIME, ROOT
 from fixtures.database import Database
 from PIL import Image
 
-from groktime.db.dump import dump_suite
+from groktime.db.export import dump_suite
 from groktime.db.load import load_dump
 from groktime.service.answers.cell_tests import cell_tests, flat_answer
 from groktime.service.answers.crossing import crossing
@@ -27,7 +27,7 @@ from groktime.service.report.assembly import ReportOrder, write_report
 from groktime.service.report.content import CONVENTIONS, gather
 from groktime.service.report.document import Bullets
 from groktime.service.report.scope import provenance
-from groktime.service.suites.stored import check_stored
+from groktime.service.suites.loader import check_stored
 from groktime.service.words import estimate, real, signed, whole
 
 VOID = {"meta", "img", "br"}

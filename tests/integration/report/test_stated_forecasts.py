@@ -11,8 +11,7 @@ from fixtures.seeded import record, register
 
 from groktime.api.tables import forecast_rows
 from groktime.db.claims import claim
-from groktime.db.forecasts import get_forecast
-from groktime.db.suites import freeze_suite, open_runs
+from groktime.db.suites import freeze_suite, get_forecast, open_runs
 from groktime.service.answers.forecast import (
     forecast_for,
     score,

@@ -192,7 +192,7 @@ def test_logins_of_the_urls_are_created_with_the_database(root: Path) -> None:
 
 
 def test_group_roles_are_those_the_migration_grants_to(root: Path) -> None:
-    from groktime.db.migrate import GRANTS
+    from groktime.db.engine import GRANTS
 
     roles = text_of(root / "deploy/postgres/roles.sql")
     assert set(re.findall(r"CREATE ROLE (\w+) NOLOGIN", roles)) == set(GRANTS)

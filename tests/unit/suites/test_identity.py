@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from groktime.db.dump import MANIFEST, RUNS, opened
+from groktime.db.export import MANIFEST, RUNS, opened
 from groktime.service import spec
 from groktime.service.spec import ModelSpec, OptimiserSpec, RunSpec, later
 from groktime.service.suites import load_suite
