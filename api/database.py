@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from sqlalchemy import Connection, Engine
 
 from groktime.db.engine import connect, database_url
-from groktime.service.answers.records import reading
+from groktime.service.answers.question import reading
 from groktime.service.settings import Settings
 
 STATEMENT_SECONDS = 15

@@ -29,8 +29,7 @@ from benchmarks.api import raise_revision
 from groktime.db.engine import connect
 from groktime.service.answers.choice import choose
 from groktime.service.answers.crossing import crossing, delay, speeds
-from groktime.service.answers.question import Question
-from groktime.service.answers.records import reading
+from groktime.service.answers.question import Question, reading
 
 OPEN = Question(prime=113)
 NAMED = Question(prime=113, suite="central")

@@ -21,8 +21,7 @@ from sqlalchemy import Connection, text
 from groktime.db.engine import connect
 from groktime.service.analysis.survival import SpeedCurve, kaplan_meier_curve
 from groktime.service.answers.cell import cells, first_passages, grok_runs
-from groktime.service.answers.question import Question
-from groktime.service.answers.records import asked_runs, put
+from groktime.service.answers.question import Question, asked_runs, put
 
 Coordinate = Callable[[np.ndarray], np.ndarray]
 

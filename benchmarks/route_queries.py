@@ -19,8 +19,7 @@ from sqlalchemy import Connection, text
 
 from groktime.service.answers.context import cell_context
 from groktime.service.answers.crossing import crossing, delay, speeds
-from groktime.service.answers.question import Question
-from groktime.service.answers.records import read_runs, read_suite
+from groktime.service.answers.question import Question, read_runs, read_suite
 from groktime.service.answers.runs import run_curve
 from groktime.service.answers.suites import coverage
 

@@ -53,11 +53,10 @@ from groktime.service.answers.crossing import (
     speeds_of,
 )
 from groktime.service.answers.laws import law
-from groktime.service.answers.question import Question
-from groktime.service.answers.records import put, read_suite
-from groktime.service.answers.reference import suite_reference
+from groktime.service.answers.question import Question, put, read_suite
 from groktime.service.answers.runs import run_curve, telling_runs
 from groktime.service.answers.suites import PlacedCell, PlacementAnswer, coverage
+from groktime.service.answers.verdicts import suite_reference
 from groktime.service.spec import Kind
 from groktime.service.sweep.placement import placement
 

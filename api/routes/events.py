@@ -28,7 +28,7 @@ from groktime.api.middleware import no_stream, only_head
 from groktime.api.problems import ApiError
 from groktime.api.queries import StrictQuery, SuiteName
 from groktime.api.stamps import Stamps
-from groktime.service.answers.records import read_suite
+from groktime.service.answers.question import read_suite
 
 router = APIRouter(tags=["progress"], dependencies=[MayRead])
 

@@ -20,7 +20,7 @@ from groktime.api.middleware import no_stream, only_head
 from groktime.api.queries import StrictQuery
 from groktime.api.routes.suites import Name
 from groktime.db.export import Format, curves_table, runs_table, write_table
-from groktime.service.answers.records import read_suite
+from groktime.service.answers.question import read_suite
 
 router = APIRouter(tags=["suites"], dependencies=[MayRead])
 

@@ -32,8 +32,7 @@ from groktime.service.answers.crossing import (
     speeds,
 )
 from groktime.service.answers.laws import DelayLawAnswer, LawAnswer, delay_law, law
-from groktime.service.answers.question import Question
-from groktime.service.answers.records import read_suite
+from groktime.service.answers.question import Question, read_suite
 
 router = APIRouter(tags=["questions"], dependencies=[MayRead])
 

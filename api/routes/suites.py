@@ -21,7 +21,7 @@ from groktime.api.stamps import Stamps
 from groktime.db.queries.suites import SuiteRecord, read_suites
 from groktime.db.suites import ForecastRow, list_forecasts
 from groktime.service.answers.choice import default_suite
-from groktime.service.answers.records import read_suite
+from groktime.service.answers.question import read_suite
 from groktime.service.answers.runs import CellList, list_cells
 from groktime.service.answers.suites import (
     CoverageAnswer,

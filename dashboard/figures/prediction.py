@@ -27,8 +27,7 @@ from groktime.dashboard.figures.theme import (
 from groktime.service.analysis.robustness import WithinSetting
 from groktime.service.answers.cell_tests import CellRow, CellTests, ThresholdResidual
 from groktime.service.answers.question import SettingValue
-from groktime.service.answers.reference import Reference
-from groktime.service.answers.verdicts import Claim, Row, claims, table
+from groktime.service.answers.verdicts import Claim, Reference, Row, claims, table
 from groktime.service.words import axis_name, count, dex, percent, sentence, setting_text
 
 

@@ -10,7 +10,7 @@ from pydantic import Field
 from scipy import stats
 from scipy.special import stdtrit
 
-from groktime.service.analysis.conventions import Method, check_method
+from groktime.service.analysis import Method, check_method
 from groktime.service.analysis.inputs import CapacityRuns, FloatArray
 from groktime.service.errors import AnalysisError
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from groktime.service.analysis.conventions import Units
+from groktime.service.analysis import Units
 from groktime.service.analysis.crossing import Crossing, crossing
 from groktime.service.analysis.delay import Onset, onset
 from groktime.service.analysis.inputs import FirstPassages, FloatArray, GrokRuns

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from groktime.service.analysis.conventions import Units, check_method
+from groktime.service.analysis import Units, check_method
 from groktime.service.analysis.inputs import (
     ROUNDING,
     BoolArray,

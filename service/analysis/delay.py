@@ -19,7 +19,7 @@ from pydantic import Field
 from scipy import optimize
 from scipy.special import expit, log_expit, ndtri
 
-from groktime.service.analysis.conventions import Method, check_method
+from groktime.service.analysis import Method, check_method
 from groktime.service.analysis.inputs import (
     ROUNDING,
     BoolArray,

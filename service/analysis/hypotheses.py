@@ -19,6 +19,7 @@ import statsmodels.api as sm
 from pydantic import Field
 from scipy import stats
 
+from groktime.service.analysis import Method, check_method
 from groktime.service.analysis.calibration import (
     ClusteredLine,
     Concordance,
@@ -35,7 +36,6 @@ from groktime.service.analysis.calibration import (
     tost,
 )
 from groktime.service.analysis.cells import FIRST_SEEDS, check_cells, log_pair, usable
-from groktime.service.analysis.conventions import Method, check_method
 from groktime.service.analysis.inputs import ROUNDING, FloatArray, constant, finite
 from groktime.service.analysis.regression import (
     LAST_BATCHES_DIFFER,

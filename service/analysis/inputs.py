@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from groktime.service.analysis.conventions import ANY_DELAY, MinimumDelay, Units
+from groktime.service.analysis import ANY_DELAY, MinimumDelay, Units
 from groktime.service.errors import AnalysisError
 
 FloatArray = npt.NDArray[np.float64]

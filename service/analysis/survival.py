@@ -12,7 +12,7 @@ import numpy.typing as npt
 from pydantic import Field
 from scipy.special import ndtri
 
-from groktime.service.analysis.conventions import Units
+from groktime.service.analysis import Units
 from groktime.service.analysis.inputs import BoolArray, FirstPassages, FloatArray, IntArray, finite
 
 CountArray = npt.NDArray[Any]  # uint8 for fewer than 256 seeds, else int64

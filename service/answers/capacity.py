@@ -25,7 +25,7 @@ from groktime.service.analysis.capacity import (
 )
 from groktime.service.analysis.capacity import capacity as fit_capacity
 from groktime.service.analysis.inputs import CapacityRuns
-from groktime.service.answers.cell import closed, plain, sortable
+from groktime.service.answers.cell import closed, setting_value, sortable
 from groktime.service.answers.choice import CENTRAL, choose
 from groktime.service.answers.context import CellContext
 from groktime.service.answers.question import (
@@ -38,8 +38,6 @@ from groktime.service.answers.question import (
     QuestionError,
     Setting,
     SettingValue,
-)
-from groktime.service.answers.records import (
     prime_runs,
     put,
     read_capacity,
@@ -295,7 +293,7 @@ def _one_setting(
             raise QuestionError(name, value, columns, "capacity runs have no such setting")
         matching = kept[kept[name] == value]
         if not len(matching):
-            there = sorted({plain(v) for v in kept[name]}, key=sortable)
+            there = sorted({setting_value(v) for v in kept[name]}, key=sortable)
             raise QuestionError(
                 name, value, there, f"{value} is not among the suite's capacity runs"
             )
@@ -304,7 +302,7 @@ def _one_setting(
     settings = _baseline(there_are)
     if len(settings) > 1:
         choices: dict[str, list[SettingValue]] = {
-            name: sorted({plain(v) for v in settings[name]}, key=sortable)
+            name: sorted({setting_value(v) for v in settings[name]}, key=sortable)
             for name in columns
             if settings[name].nunique(dropna=False) > 1
         }
@@ -312,11 +310,13 @@ def _one_setting(
         raise Ambiguous(
             next(iter(choices)), None, choices, f"{len(settings)} settings match; choose by {names}"
         )
-    values = {name: plain(settings.iloc[0][name]) for name in columns}
+    values = {name: setting_value(settings.iloc[0][name]) for name in columns}
     swept = [name for name in columns if there_are[name].nunique(dropna=False) > 1]
     if not swept:
         return values, Choice()
-    others = [{name: plain(row[name]) for name in swept} for row in there_are.to_dict("records")]
+    others = [
+        {name: setting_value(row[name]) for name in swept} for row in there_are.to_dict("records")
+    ]
     taken = {name: values[name] for name in swept}
     why = "the baseline, " + ", ".join(f"{name} {value}" for name, value in taken.items())
     rest = tuple(other for other in others if other != taken)

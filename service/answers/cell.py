@@ -103,7 +103,7 @@ def _filtered(runs: pd.DataFrame, filters: Mapping[str, SettingValue]) -> pd.Dat
             keep = there == value
         kept = runs[keep]
         if not len(kept):
-            values = sorted({plain(v) for v in there}, key=sortable)
+            values = sorted({setting_value(v) for v in there}, key=sortable)
             raise QuestionError(name, value, values, f"{value} is not among the suite's values")
         runs = kept
     return runs
@@ -111,7 +111,7 @@ def _filtered(runs: pd.DataFrame, filters: Mapping[str, SettingValue]) -> pd.Dat
 
 def _cell(group: pd.DataFrame, speed: _SpeedRuns, axes: tuple[str, ...], labels: Labels) -> Cell:
     first = group.iloc[0]
-    values = {name: plain(first[name]) for name in SETTING_COLUMNS}
+    values = {name: setting_value(first[name]) for name in SETTING_COLUMNS}
     n_train = int(first["n_train"])
     matched = speed.matching(values, int(first["prime"]), n_train, labels)
     return Cell(
@@ -156,7 +156,7 @@ class _SpeedRuns:
         for name in columns:
             if name in self._varying:
                 keep &= runs[name] == values[name]
-            elif plain(runs[name].iloc[0]) != values[name]:
+            elif setting_value(runs[name].iloc[0]) != values[name]:
                 return runs.iloc[:0]
         return runs[keep]
 
@@ -168,7 +168,7 @@ def _shown(name: str, value: SettingValue, n_train: int) -> SettingValue:
     return value
 
 
-def plain(value: object) -> SettingValue:
+def setting_value(value: object) -> SettingValue:
     """A column's value without numpy: None for NULL."""
     if value is None or (isinstance(value, float) and np.isnan(value)):
         return None

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field
 from sqlalchemy import Connection
 
-from groktime.service.analysis import ANALYSIS_VERSION
+from groktime.service.analysis import ANALYSIS_VERSION, MinimumDelay
 from groktime.service.analysis.calibration import (
     ClusteredLine,
     Concordance,
@@ -25,7 +25,6 @@ from groktime.service.analysis.calibration import (
 )
 from groktime.service.analysis.cells import Cell as AnalysedCell
 from groktime.service.analysis.cells import cells_frame, make_cell
-from groktime.service.analysis.conventions import MinimumDelay
 from groktime.service.analysis.delay import Onset
 from groktime.service.analysis.hypotheses import (
     FirstFourSeeds,
@@ -39,7 +38,14 @@ from groktime.service.analysis.hypotheses import (
 from groktime.service.analysis.inputs import ByKind, finite
 from groktime.service.analysis.regression import PERFECT, Kendall, Spearman
 from groktime.service.analysis.robustness import AxisTrend, WithinSetting, within_setting
-from groktime.service.answers.cell import Cell, cells, first_passages, grok_runs, plain, swept_axes
+from groktime.service.answers.cell import (
+    Cell,
+    cells,
+    first_passages,
+    grok_runs,
+    setting_value,
+    swept_axes,
+)
 from groktime.service.answers.choice import choose
 from groktime.service.answers.question import (
     CHOSEN,
@@ -52,8 +58,9 @@ from groktime.service.answers.question import (
     Setting,
     Thresholds,
     Units,
+    asked_runs,
+    put,
 )
-from groktime.service.answers.records import asked_runs, put
 from groktime.service.errors import InputError
 
 
@@ -200,7 +207,10 @@ def cell_tests(connection: Connection, question: Question) -> CellTests:
     tests = hypothesis_tests(
         cells_frame(analysed), ("p", *axes), method=convention.method, level=convention.level
     )
-    within = (replace(r, setting={a: plain(v) for a, v in r.setting.items()}) for r in tests.within)
+    within = (
+        replace(r, setting={a: setting_value(v) for a, v in r.setting.items()})
+        for r in tests.within
+    )
     return CellTests(
         suite=suite.name,
         revision=suite.revision,

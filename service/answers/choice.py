@@ -38,16 +38,14 @@ from groktime.service.answers.question import (
     Ambiguous,
     Choice,
     Convention,
+    Kept,
     Question,
     QuestionError,
     SettingValue,
     Unknown,
-    convention,
-)
-from groktime.service.answers.records import (
-    Kept,
     analysis_damage,
     asked_runs,
+    convention,
     primes_of,
     read_suite,
 )

@@ -20,11 +20,15 @@ from groktime.service.answers.question import (
     Choice,
     Clock,
     Convention,
+    Kept,
     Labels,
     Method,
     Question,
     Setting,
     Thresholds,
+    asked_precision,
+    asked_runs,
+    put,
 )
 from groktime.service.answers.records import asked_precision, asked_runs, put
 

@@ -12,9 +12,9 @@ from typing import Annotated
 from pydantic import Field
 from sqlalchemy import Connection
 
+from groktime.service.analysis import Units
 from groktime.service.analysis.capacity import BitsPerParameter
 from groktime.service.analysis.cells import residual
-from groktime.service.analysis.conventions import Units
 from groktime.service.analysis.crossing import (
     Advice,
     Bracket,

@@ -54,8 +54,11 @@ from groktime.service.answers.question import (
     Setting,
     Thresholds,
     Unknown,
+    asked_runs,
+    put,
+    read_capacity,
+    read_suite,
 )
-from groktime.service.answers.records import asked_runs, put, read_capacity, read_suite
 from groktime.service.spec import ModularData
 
 TRAINED_PRIMES = """

@@ -49,8 +49,10 @@ from groktime.service.answers.question import (
     Setting,
     Thresholds,
     Units,
+    asked_runs,
+    put,
+    read_capacity,
 )
-from groktime.service.answers.records import asked_runs, put, read_capacity
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from groktime.db.queries.frames import accuracies, curves_frame
 from groktime.db.queries.runs import count_runs, get_run
 from groktime.db.queries.runs import list_runs as page_of_runs
 from groktime.service.analysis.inputs import finite
-from groktime.service.answers.cell import closed, plain
+from groktime.service.answers.cell import closed, setting_value
 from groktime.service.answers.context import cell_context
 from groktime.service.answers.question import NotEnough, Question, Setting, Unknown
 from groktime.service.spec import LADDER, SETTING_COLUMNS, ladder_index
@@ -361,7 +361,7 @@ def list_cells(
         CellMeans(
             kind=row["kind"],
             prime=row["prime"],
-            setting={name: plain(row[name]) for name in axes},
+            setting={name: setting_value(row[name]) for name in axes},
             n_train=row["n_train"],
             width=row["width"],
             params=row["params"],

@@ -95,7 +95,7 @@ def _untrained(compared: pd.DataFrame) -> tuple[int, ...]:
 
 def axis_values(shape: pd.DataFrame) -> dict[str, tuple[SettingValue, ...]]:
     """Values of every swept axis; a batch of the whole training set is called full."""
-    from groktime.service.answers.cell import plain, sortable, swept_axes
+    from groktime.service.answers.cell import setting_value, sortable, swept_axes
 
     grok = shape[shape["kind"] == "grok"]
     defining = grok if len(grok) else shape[shape["kind"] == "speed"]
@@ -106,7 +106,7 @@ def axis_values(shape: pd.DataFrame) -> dict[str, tuple[SettingValue, ...]]:
         column = defining[name]
         if name == "batch_size":
             column = column.astype(object).where(column < defining["n_train"], "full")
-        axes[name] = tuple(sorted({plain(value) for value in column}, key=sortable))
+        axes[name] = tuple(sorted({setting_value(value) for value in column}, key=sortable))
     return axes
 
 

@@ -218,8 +218,7 @@ def report(
     """
     from groktime.db.engine import connect
     from groktime.service.answers.choice import choose
-    from groktime.service.answers.question import Question
-    from groktime.service.answers.records import reading
+    from groktime.service.answers.question import Question, reading
     from groktime.service.report.assembly import ReportOrder, write_report
 
     engine = connect(role="reader")

@@ -39,7 +39,7 @@ def status(
     """
     from groktime.db.engine import connect
     from groktime.db.queries.suites import read_suites
-    from groktime.service.answers.records import read_suite, reading
+    from groktime.service.answers.question import read_suite, reading
     from groktime.service.answers.suites import coverage
 
     engine = connect(role="reader")

@@ -24,7 +24,7 @@ from groktime.service.answers.suites import TrainingAnswer
 from groktime.service.answers.verdicts import bits_text
 from groktime.service.errors import InputError
 from groktime.service.report.comparison import comparison, pairs
-from groktime.service.report.content import SettingContent, SuiteContent, gather
+from groktime.service.report.content import SettingContent, SuiteContent, gather, provenance, scope
 from groktime.service.report.document import (
     Bullets,
     Document,
@@ -46,7 +46,6 @@ from groktime.service.report.drawings import (
     threshold_drawing,
 )
 from groktime.service.report.laws import capacity_blocks, delay_law_blocks, law_blocks
-from groktime.service.report.scope import provenance, scope
 from groktime.service.report.tables import (
     cell_tables,
     conventions_table,

@@ -12,10 +12,9 @@ from groktime.service.analysis.calibration import signed_rank
 from groktime.service.analysis.capacity import BitsPerParameter
 from groktime.service.analysis.laws import LawFit
 from groktime.service.answers.cell_tests import CellRow
-from groktime.service.report.content import CONVENTIONS, SuiteContent
+from groktime.service.report.content import CONVENTIONS, SuiteContent, cost
 from groktime.service.report.document import Block, Table
 from groktime.service.report.laws import c_model, c_model_source, c_model_text
-from groktime.service.report.scope import cost
 from groktime.service.report.tables import (
     HEADLINES,
     HEADLINES_EXPLAINED,

@@ -25,7 +25,7 @@ from groktime.service.answers.capacity import CapacityAnswer
 from groktime.service.answers.cell import sortable
 from groktime.service.answers.cell_tests import CellRow, CellTests, ThresholdResidual
 from groktime.service.answers.laws import LawAnswer
-from groktime.service.answers.reference import MORRIS_BITS, PAPER_BITS
+from groktime.service.answers.verdicts import MORRIS_BITS, PAPER_BITS
 from groktime.service.report.content import Panel
 from groktime.service.words import axis_name, form_formula, setting_text
 

@@ -14,8 +14,7 @@ from groktime.service.answers.capacity import (
     last_batch_dips,
 )
 from groktime.service.answers.laws import DelayLawAnswer, LawAnswer, LawForms
-from groktime.service.answers.reference import MORRIS_BITS, PAPER_BITS
-from groktime.service.answers.verdicts import bits_origin
+from groktime.service.answers.verdicts import MORRIS_BITS, PAPER_BITS, bits_origin
 from groktime.service.report.content import SettingContent, SuiteContent
 from groktime.service.report.document import Block, Paragraph, Table
 from groktime.service.words import (

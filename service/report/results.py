@@ -17,10 +17,8 @@ from sqlalchemy import Connection, text
 
 from groktime.db.engine import connect
 from groktime.service.answers.cell_tests import CellTests
-from groktime.service.answers.question import NotEnough
-from groktime.service.answers.records import reading
-from groktime.service.answers.reference import PAPER_BITS
-from groktime.service.answers.verdicts import claims
+from groktime.service.answers.question import NotEnough, reading
+from groktime.service.answers.verdicts import PAPER_BITS, claims
 from groktime.service.report.assembly import (
     WORDS,
     compared_figure,
@@ -30,7 +28,7 @@ from groktime.service.report.assembly import (
     setting_figures,
 )
 from groktime.service.report.comparison import Pair, pair_sentences, pair_table, pairs
-from groktime.service.report.content import Convention, SuiteContent, gather
+from groktime.service.report.content import Convention, SuiteContent, gather, provenance, scope
 from groktime.service.report.document import (
     Block,
     Bullets,
@@ -52,7 +50,6 @@ from groktime.service.report.laws import (
 )
 from groktime.service.report.paper import overall, strata
 from groktime.service.report.predictions import median_bounds, rank_text, swept
-from groktime.service.report.scope import provenance, scope
 from groktime.service.report.tables import (
     cells_table,
     conventions_table,

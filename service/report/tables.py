@@ -15,8 +15,8 @@ from groktime.service.analysis.inputs import finite
 from groktime.service.answers import verdicts
 from groktime.service.answers.cell_tests import CellRow, CellTests, pooled_tests
 from groktime.service.answers.forecast import Registration, ScoredForecast
-from groktime.service.answers.reference import Reference
-from groktime.service.report.content import CONVENTIONS, Convention, SuiteContent
+from groktime.service.answers.verdicts import Reference
+from groktime.service.report.content import CONVENTIONS, Convention, SuiteContent, sampling
 from groktime.service.report.document import Block, Bullets, Paragraph, Table
 from groktime.service.report.predictions import (
     median_bounds,
@@ -25,7 +25,6 @@ from groktime.service.report.predictions import (
     resolved,
     slope_of,
 )
-from groktime.service.report.scope import sampling
 from groktime.service.words import (
     CROSSING,
     EN_DASH,

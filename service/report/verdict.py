@@ -6,9 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 
 from groktime.service.analysis.inputs import finite
 from groktime.service.answers.cell_tests import CellTests
-from groktime.service.answers.reference import MORRIS_BITS, PAPER_BITS
+from groktime.service.answers.verdicts import MORRIS_BITS, PAPER_BITS
 from groktime.service.report.comparison import Pair, pair_sentences
-from groktime.service.report.content import CONVENTIONS, Convention, SuiteContent
+from groktime.service.report.content import (
+    CONVENTIONS,
+    Convention,
+    SuiteContent,
+    cost,
+    missing_sentence,
+)
 from groktime.service.report.document import Block, Bullets, Paragraph
 from groktime.service.report.laws import (
     c_model,
@@ -33,7 +39,6 @@ from groktime.service.report.predictions import (
     swept,
     within,
 )
-from groktime.service.report.scope import cost, missing_sentence
 from groktime.service.words import (
     convention_text,
     count,

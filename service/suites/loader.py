@@ -1,5 +1,5 @@
-"""Finding suites by name or path, and the suite itself: its runs, cells and settings; and a suite as
-a database or a dump keeps it, held against the hash it claims.
+"""Finding suites by name or path, and the suite itself: its runs, cells and settings; also as a
+database or a dump keeps it, held against the hash it claims.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import numpy as np
 from sqlalchemy import Connection, text
 
 from groktime.db.queries.suites import get_suite
-from groktime.service.analysis.conventions import MinimumDelay
+from groktime.service.analysis import MinimumDelay
 from groktime.service.spec import LADDER, RunSpec
 from groktime.service.suites import Suite
 from groktime.service.suites.loader import read_stored

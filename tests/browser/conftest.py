@@ -31,7 +31,7 @@ from groktime.db.engine import connect
 from groktime.db.export import dump_suite
 from groktime.db.load import load_dump
 from groktime.db.suites import open_runs
-from groktime.service.answers.records import reading
+from groktime.service.answers.question import reading
 from groktime.service.suites import Suite, load_suite
 from groktime.service.suites.loader import check_stored
 

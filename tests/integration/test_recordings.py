@@ -17,8 +17,7 @@ from sqlalchemy import text
 from groktime.db.curve import COLUMNS
 from groktime.db.suites import spec_from_json
 from groktime.service.answers.crossing import crossing
-from groktime.service.answers.question import Question
-from groktime.service.answers.records import reading
+from groktime.service.answers.question import Question, reading
 from groktime.service.commands.serve import RECORDINGS
 from groktime.service.report.assembly import numbers
 from groktime.service.report.comparison import pairs

@@ -8,7 +8,7 @@ import pytest
 from fixtures.database import Database
 from sqlalchemy import Connection
 
-from groktime.service.answers.records import reading
+from groktime.service.answers.question import reading
 
 
 @pytest.fixture(scope="module")

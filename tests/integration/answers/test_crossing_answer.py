@@ -17,8 +17,7 @@ from groktime.db.suites import open_runs
 from groktime.service.answers.choice import choose
 from groktime.service.answers.context import cell_context
 from groktime.service.answers.crossing import crossing, delay, regimes, speeds
-from groktime.service.answers.question import Question, QuestionError, Unknown
-from groktime.service.answers.records import reading
+from groktime.service.answers.question import Question, QuestionError, Unknown, reading
 from groktime.service.suites import load_suite
 from groktime.service.sweep import selection
 

@@ -11,11 +11,10 @@ from groktime.service.answers.capacity import capacity
 from groktime.service.answers.cell_tests import cell_tests, flat_answer
 from groktime.service.answers.crossing import delay, onset, regimes
 from groktime.service.answers.laws import law
-from groktime.service.answers.question import NotEnough, Question, Unknown
-from groktime.service.answers.records import read_runs, read_suite
-from groktime.service.answers.reference import find_reference, suite_reference
+from groktime.service.answers.question import NotEnough, Question, Unknown, read_runs, read_suite
 from groktime.service.answers.runs import list_runs, run_curve, run_detail
 from groktime.service.answers.suites import STATES, coverage, suite_summary
+from groktime.service.answers.verdicts import find_reference, suite_reference
 
 TINY = Question(suite="tiny")
 

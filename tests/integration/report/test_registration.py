@@ -11,7 +11,7 @@ from fixtures.seeded import record, register
 from groktime.db.claims import claim
 from groktime.db.suites import freeze_suite, open_runs
 from groktime.service.answers.forecast import Registration, registration, state_forecast
-from groktime.service.answers.records import read_suite
+from groktime.service.answers.question import read_suite
 from groktime.service.commands.forecast import read_statements
 from groktime.service.report.tables import frozen_sentence
 from groktime.service.suites import Suite, load_suite

@@ -20,13 +20,11 @@ from groktime.db.load import load_dump
 from groktime.service.answers.cell_tests import cell_tests, flat_answer
 from groktime.service.answers.crossing import crossing
 from groktime.service.answers.laws import law
-from groktime.service.answers.question import NotEnough, Question, Unknown
-from groktime.service.answers.records import reading
+from groktime.service.answers.question import NotEnough, Question, Unknown, reading
 from groktime.service.errors import InputError
 from groktime.service.report.assembly import ReportOrder, write_report
-from groktime.service.report.content import CONVENTIONS, gather
+from groktime.service.report.content import CONVENTIONS, gather, provenance
 from groktime.service.report.document import Bullets
-from groktime.service.report.scope import provenance
 from groktime.service.suites.loader import check_stored
 from groktime.service.words import estimate, real, signed, whole
 

@@ -10,8 +10,7 @@ from fixtures.database import Database
 from rich.console import Console
 
 from groktime.service.answers.crossing import crossing
-from groktime.service.answers.question import Question
-from groktime.service.answers.records import reading
+from groktime.service.answers.question import Question, reading
 from groktime.service.settings import Settings
 from groktime.service.suites import Suite, load_suite
 from groktime.service.sweep.driver import run_sweep

@@ -24,8 +24,7 @@ from groktime.db.maintenance import check
 from groktime.db.recorder import Recorder, set_aside_runs
 from groktime.db.suites import freeze_suite
 from groktime.service.answers.crossing import crossing
-from groktime.service.answers.question import Question
-from groktime.service.answers.records import reading
+from groktime.service.answers.question import Question, reading
 from groktime.service.errors import InputError, SuiteError
 from groktime.service.spec import RunSpec
 from groktime.service.suites import Suite, load_suite

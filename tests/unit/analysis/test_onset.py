@@ -10,7 +10,7 @@ import statsmodels.api as sm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from groktime.service.analysis.conventions import MinimumDelay
+from groktime.service.analysis import MinimumDelay
 from groktime.service.analysis.delay import (
     Grouped,
     delays,

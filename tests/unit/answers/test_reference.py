@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from groktime.service.answers.reference import PUBLISHED_RUNS, find_reference
+from groktime.service.answers.verdicts import PUBLISHED_RUNS, find_reference
 
 TEN = (97, 101, 103, 107, 109, 113, 127, 131, 137, 139)
 

@@ -35,8 +35,7 @@ from groktime.service.analysis.calibration import tost
 from groktime.service.analysis.hypotheses import SeedsApart, Slope
 from groktime.service.analysis.published import published_settings, published_tests
 from groktime.service.answers.cell_tests import CellRow, CellTests, pooled_tests
-from groktime.service.answers.reference import Reference
-from groktime.service.answers.verdicts import table, verdict
+from groktime.service.answers.verdicts import Reference, table, verdict
 
 
 def cell(prime: int, decay: float, cross: float | None, onset: float | None) -> CellRow:

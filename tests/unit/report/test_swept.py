@@ -11,7 +11,7 @@ from fixtures.made_up_tests import answer, cell, nested_test, sufficiency, trend
 from groktime.service.analysis.published import published_settings
 from groktime.service.analysis.robustness import WithinSetting
 from groktime.service.answers.cell_tests import CellTests
-from groktime.service.answers.reference import Reference
+from groktime.service.answers.verdicts import Reference
 from groktime.service.report.predictions import across, beside_settings, by_setting, swept
 
 
