@@ -11,19 +11,20 @@ import pandas as pd
 from sqlalchemy import Connection
 
 from groktime.db.queries.suites import SuiteRecord
-from groktime.service.analysis.conventions import Method as Method
-from groktime.service.analysis.conventions import Units as Units
+from groktime.service.analysis import Method as Method
+from groktime.service.analysis import Units as Units
 from groktime.service.analysis.crossing import Crossing, crossing
+from groktime.service.analysis.delay import Onset, onset
 from groktime.service.analysis.inputs import FirstPassages, GrokRuns
-from groktime.service.analysis.onset import Onset, onset
 from groktime.service.answers.question import (
     Convention,
+    Kept,
     Labels,
     QuestionError,
     Setting,
     SettingValue,
+    asked_runs,
 )
-from groktime.service.answers.records import Kept, asked_runs
 from groktime.service.spec import DATA_COLUMNS, MODEL_COLUMNS, OPTIMISER_COLUMNS, SETTING_COLUMNS
 
 SHARED_COLUMNS = MODEL_COLUMNS + OPTIMISER_COLUMNS

@@ -23,7 +23,7 @@ from sqlalchemy import Connection, Row, text
 
 from groktime.db.queries.suites import SuiteRecord
 from groktime.service.analysis.crossing import crossing
-from groktime.service.analysis.onset import onset
+from groktime.service.analysis.delay import onset
 from groktime.service.answers.cell import (
     Cell,
     cells,

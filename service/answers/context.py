@@ -9,8 +9,7 @@ from pydantic import Field
 from sqlalchemy import Connection
 
 from groktime.db.queries.suites import SuiteRecord
-from groktime.service.analysis import ANALYSIS_VERSION
-from groktime.service.analysis.conventions import ANY_DELAY, MinimumDelay
+from groktime.service.analysis import ANALYSIS_VERSION, ANY_DELAY, MinimumDelay
 from groktime.service.analysis.inputs import ByKind
 from groktime.service.answers.cell import Cell, CellResults, cells, prime_cells
 from groktime.service.answers.choice import baseline_cells, choose
@@ -20,7 +19,6 @@ from groktime.service.answers.question import (
     Choice,
     Clock,
     Convention,
-    Kept,
     Labels,
     Method,
     Question,
@@ -30,7 +28,6 @@ from groktime.service.answers.question import (
     asked_runs,
     put,
 )
-from groktime.service.answers.records import asked_precision, asked_runs, put
 
 
 @dataclass(frozen=True, kw_only=True)
