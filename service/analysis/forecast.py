@@ -286,6 +286,8 @@ class Score:
     prime: int | None
     quantity: str
     predicted: float
+    low: float
+    high: float
     observed: float
     error: float
     inside: bool
@@ -374,6 +376,8 @@ def _score(
         prime=prime,
         quantity=quantity,
         predicted=predicted.estimate,
+        low=predicted.low,
+        high=predicted.high,
         observed=observed,
         error=error,
         inside=bool(miss == 0),

@@ -36,6 +36,7 @@ from groktime.service.report.document import (
 )
 from groktime.service.report.drawings import (
     Drawing,
+    capacities_drawing,
     capacity_drawing,
     delay_drawing,
     law_drawing,
@@ -116,26 +117,50 @@ def _chapter(content: SuiteContent, command: str) -> tuple[list[Section], list[D
         Section("Fixed beforehand", 2, tuple(registration_blocks(content))),
         Section("Verdict", 2, (Bullets(verdict(content)),)),
         Section("Figures", 2, pictures),
+        *(_of_capacity(content) if content.capacity_alone else _of_cells(content)),
+        Section("Provenance", 2, tuple(provenance(content, command))),
+    ]
+    return sections, [drawing for drawing, _ in figures]
+
+
+def _of_capacity(content: SuiteContent) -> list[Section]:
+    return [Section("Capacity", 2, tuple(capacity_blocks(content)))]
+
+
+def _of_cells(content: SuiteContent) -> list[Section]:
+    return [
         Section("Cells", 2, tuple(cell_tables(content))),
         Section("Pooled tests", 2, tuple(pooled_tables(content))),
         Section("Method and clock", 2, (conventions_table(content),)),
         *([Section("The offset", 2, blocks)] if (blocks := tuple(offset_blocks(content))) else []),
         Section("Within a setting", 2, tuple(within_tables(content))),
-        Section("Capacity", 2, tuple(capacity_blocks(content))),
+        *_of_capacity(content),
         Section("Laws of the speeds", 2, tuple(law_blocks(content))),
         Section("Length of the delay", 2, tuple(delay_law_blocks(content))),
-        Section("Provenance", 2, tuple(provenance(content, command))),
     ]
-    return sections, [drawing for drawing, _ in figures]
 
 
 Figures = list[tuple[Drawing, Picture]]
 
 
 def setting_figures(content: SuiteContent) -> Figures:
-    """Delays, capacity and law of every setting."""
+    """Delays, capacity and law of every setting; capacities of several in one figure first."""
     drawn: list[object] = []
-    return [both for part in content.settings for both in _of_setting(content, part, drawn)]
+    measured = [
+        (setting_text(part.setting, "all"), part.capacity)
+        for part in content.settings
+        if not isinstance(part.capacity, str) and part.capacity.widths
+    ]
+    if content.capacity_alone and len(measured) > 1:
+        together = Picture(
+            slug(f"{content.name} capacities"),
+            f"Capacity against P at every setting, with its line ({content.name}).",
+            "Capacity against parameters by setting",
+        )
+        first = [(Drawing(together.stem, lambda: capacities_drawing(measured)), together)]
+    else:
+        first = []
+    return first + [both for part in content.settings for both in _of_setting(content, part, drawn)]
 
 
 def prediction_figures(content: SuiteContent) -> Figures:

@@ -131,6 +131,11 @@ class SuiteContent:
         found = self.tests[self.main]
         return None if isinstance(found, str) else found
 
+    @property
+    def capacity_alone(self) -> bool:
+        """Does the suite measure bits per parameter and nothing else?"""
+        return not self.summary.primes
+
     def by(self, chosen: Convention) -> CellTests | None:
         found = self.tests[chosen]
         return None if isinstance(found, str) else found
@@ -210,12 +215,12 @@ def _setting(
 
 
 def _capacity_settings(connection: Connection, name: str) -> Iterator[SettingContent]:
-    """Settings of a suite that measures capacity alone, the baseline first."""
+    """Settings of a suite that measures capacity alone, by their values."""
     first = said(partial(capacity, connection, Question(suite=name)))
     if isinstance(first, str):
         return
     others = () if first.chosen is None else first.chosen.other_settings
-    for setting in sorted((first.setting, *others), key=str):
+    for setting in sorted((first.setting, *others), key=_by_value):
         found: dict[str, CapacityAnswer] = {}
         for method in METHODS:
             question = Question(suite=name, filters=setting, method=method)
@@ -230,6 +235,19 @@ def _capacity_settings(connection: Connection, name: str) -> Iterator[SettingCon
                 law="the suite has no cells",
                 capacity=found.get("robust") or next(iter(found.values())),
             )
+
+
+def _by_value(setting: Setting) -> list[tuple[str, bool, float, str]]:
+    """Numbers in their order, words after them."""
+    return [
+        (
+            axis,
+            isinstance(value, str),
+            0.0 if isinstance(value, str | None) else float(value),
+            str(value),
+        )
+        for axis, value in sorted(setting.items())
+    ]
 
 
 def _bits(
@@ -280,7 +298,7 @@ def scope(content: SuiteContent) -> list[Block]:
         found.append(Paragraph(summary.description))
     found.append(Bullets(tuple(_facts(content))))
     found.append(_runs(content))
-    if not summary.complete:
+    if not summary.complete and not content.capacity_alone:
         found.append(_trained(content))
     if content.coverage.failures:
         reasons = "; ".join(f"{f.runs:,} × {f.reason}" for f in content.coverage.failures)
@@ -290,10 +308,8 @@ def scope(content: SuiteContent) -> list[Block]:
 
 def _facts(content: SuiteContent) -> list[str]:
     summary, training = content.summary, content.training
-    facts = [
-        f"Suite {summary.name}, revision {summary.revision}; primes "
-        f"{', '.join(map(str, summary.primes))}."
-    ]
+    primes = f"; primes {', '.join(map(str, summary.primes))}" if summary.primes else ""
+    facts = [f"Suite {summary.name}, revision {summary.revision}{primes}."]
     if summary.axes:
         swept = "; ".join(
             f"{axis_name(axis)} {', '.join(map(str, values))}"
@@ -331,6 +347,8 @@ def cost(training: TrainingAnswer) -> str:
 def _runs(content: SuiteContent) -> Table:
     rows = []
     for kind, states in content.coverage.kinds.items():
+        if content.capacity_alone and kind != "capacity":
+            continue
         cells = [c for c in content.coverage.cells if c.kind == kind]
         rows.append(
             (

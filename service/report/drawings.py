@@ -401,6 +401,38 @@ def capacity_drawing(answer: CapacityAnswer) -> Figure:
     return figure
 
 
+def capacities_drawing(answers: Sequence[tuple[str, CapacityAnswer]]) -> Figure:
+    """Plateaus and their line of every setting, beside the published constants."""
+    figure = Figure(figsize=(PAGE, 3.2))
+    axes = figure.subplots()
+    largest = 1.08 * max(w.params for _, answer in answers for w in answer.widths)
+    _published(axes, largest)
+    for index, (name, answer) in enumerate(answers):
+        style = series(index)
+        known = [w for w in answer.widths if w.capacity is not None]
+        slope = ""
+        if answer.fit is not None:
+            line = [answer.fit.intercept + answer.fit.slope * p for p in (0.0, largest)]
+            axes.plot([0, largest], line, color=style["color"], lw=1)
+            slope = f": {answer.fit.slope:.3g}"
+        points = ([w.params for w in known], [w.capacity or 0.0 for w in known])
+        axes.plot(*points, **style, ls="", ms=5, label=f"{name}{slope}")
+    axes.set_xlim(0, largest)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("parameters P")
+    axes.set_ylabel("capacity (bits)")
+    axes.legend(title="bits per parameter", title_fontsize=7, fontsize=7, loc="upper left")
+    return figure
+
+
+def _published(axes: Axes, largest: float) -> None:
+    for value, name, dash in ((PAPER_BITS, "paper", "--"), (MORRIS_BITS, "Morris et al.", ":")):
+        ends = [0, value * largest]
+        axes.plot(
+            [0, largest], ends, color=COLOURS["faint"], ls=dash, lw=1, label=f"{name}: {value:g}"
+        )
+
+
 def _curves(axes: Axes, answer: CapacityAnswer) -> None:
     colour = width_colours(w.width for w in answer.widths)
     complexity = [p.complexity for w in answer.widths for p in w.points]
@@ -428,11 +460,7 @@ def _fit(axes: Axes, answer: CapacityAnswer) -> None:
     known = [w for w in answer.widths if w.capacity is not None]
     colour = width_colours(w.width for w in answer.widths)
     largest = max((w.params for w in known), default=1) * 1.08
-    for value, name, dash in ((PAPER_BITS, "paper", "--"), (MORRIS_BITS, "Morris et al.", ":")):
-        ends = [0, value * largest]
-        axes.plot(
-            [0, largest], ends, color=COLOURS["faint"], ls=dash, lw=1, label=f"{name}: {value:g}"
-        )
+    _published(axes, largest)
     if answer.fit is not None:
         line = [answer.fit.intercept + answer.fit.slope * p for p in (0.0, largest)]
         axes.plot([0, largest], line, color=COLOURS["ink"], label=f"fit: {answer.fit.slope:.3g}")

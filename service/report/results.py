@@ -82,6 +82,7 @@ CHAPTERS = (
     "central-two-cores-released",
     "weight_decay-two-cores-released",
     "mini-released",
+    "capacity-protocols-released",
 )
 
 
@@ -111,6 +112,8 @@ def _smallest_p(pair: Pair) -> float:
 
 def _suite_findings(content: SuiteContent) -> Iterator[Finding]:
     answer = content.answer
+    if content.capacity_alone:
+        yield from _paper_bits(content)
     if answer is None:
         return
     if swept(answer):
@@ -206,6 +209,28 @@ def _constants(content: SuiteContent) -> Iterator[Finding]:
             )
 
 
+def _paper_bits(content: SuiteContent) -> Iterator[Finding]:
+    """The weight decay whose capacity is nearest to the printed constant."""
+    found = {
+        setting_text(part.setting, ""): bits
+        for part in content.settings
+        if (bits := c_model(content, part)) is not None and bits.low and bits.high
+    }
+    if len(found) < 2:
+        return
+    nearest = min(found, key=lambda name: abs(found[name].value - PAPER_BITS))
+    bits = found[nearest]
+    assert bits.low is not None
+    assert bits.high is not None
+    yield Finding(
+        f"Bits stored per parameter with {nearest}",
+        plain(PAPER_BITS),
+        c_model_text(bits),
+        "reproduced" if bits.low <= PAPER_BITS <= bits.high else "differs",
+        content.name,
+    )
+
+
 def _drifts(content: SuiteContent, answer: CellTests) -> Iterator[Finding]:
     """A suite that sweeps settings: whether the residual stays the same."""
     theirs = content.by(("paper", "online"))
@@ -276,6 +301,8 @@ def suite_page(content: SuiteContent, found: Sequence[Pair]) -> tuple[Document, 
     figures = [*prediction_figures(content), *setting_figures(content)]
     own = [pair for pair in found if content.name in (pair.first.name, pair.second.name)]
     convention: Convention = content.main
+    if content.capacity_alone:
+        return _capacity_page(content)
     sections = [
         Section("Question", 1, (Paragraph(_question(content)),)),
         *([Section("Answer", 1, (_claims_table(content, answer),))] if answer else []),
@@ -296,8 +323,29 @@ def suite_page(content: SuiteContent, found: Sequence[Pair]) -> tuple[Document, 
         Section("Scope", 1, tuple(scope(content))),
         Section("Run it again", 1, tuple(_again(content))),
     ]
+    return _page(content, sections), [drawing for drawing, _ in figures]
+
+
+def _capacity_page(content: SuiteContent) -> tuple[Document, list[Drawing]]:
+    """A suite without cells: bits per parameter by setting."""
+    figures = setting_figures(content)
+    table, *notes = capacity_blocks(content)
+    sections = [
+        Section("Question", 1, (Paragraph(description(content)),)),
+        Section("Answer", 1, (table,)),
+        Section("Verdict", 1, (Bullets(verdict(content)),)),
+        Section("Figures", 1, tuple(picture for _, picture in figures)),
+        Section("Fixed beforehand", 1, tuple(registration_blocks(content))),
+        Section("The lines", 1, tuple(notes)),
+        Section("Scope", 1, tuple(scope(content))),
+        Section("Run it again", 1, tuple(_again(content))),
+    ]
+    return _page(content, sections), [drawing for drawing, _ in figures]
+
+
+def _page(content: SuiteContent, sections: Sequence[Section]) -> Document:
     summary = ("Written by scripts/results from the recording of this suite.",)
-    return Document(content.name, summary, tuple(sections)), [drawing for drawing, _ in figures]
+    return Document(content.name, summary, tuple(sections))
 
 
 def _question(content: SuiteContent) -> str:

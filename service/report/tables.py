@@ -506,8 +506,8 @@ def _forecast(name: str, forecast: ScoredForecast) -> Iterator[Block]:
     yield Paragraph(told)
     yield Table(
         name=f"{name}-forecast-{forecast.id}",
-        caption=f"{name}: what was predicted and what was measured. Errors in dex, those of "
-        "residuals and of rho in their own units.",
+        caption=f"{name}: what was predicted, with its interval, and what was measured. Errors in "
+        "dex, those of residuals and of rho in their own units.",
         header=("of", "quantity", "predicted", "measured", "error", "inside"),
         rows=tuple(_row(row) for row in score.scores),
         numeric=frozenset({2, 3, 4}),
@@ -521,7 +521,7 @@ def _row(row: Score) -> tuple[str, ...]:
     return (
         of,
         row.quantity,
-        _value(row.predicted),
+        f"{_value(row.predicted)} [{_value(row.low)}, {_value(row.high)}]",
         _value(row.observed),
         signed(row.error),
         "yes" if row.inside else "no",

@@ -11,6 +11,7 @@ from groktime.service.report.comparison import Pair, pair_sentences
 from groktime.service.report.content import (
     CONVENTIONS,
     Convention,
+    SettingContent,
     SuiteContent,
     cost,
     missing_sentence,
@@ -61,6 +62,8 @@ def findings(chapters: Sequence[SuiteContent], found: Sequence[Pair]) -> list[Bl
         answer = content.answer
         blocks.append(Paragraph(_heading(content)))
         if answer is None:
+            measured = protocol_sentences(content)
+            blocks += [Bullets(tuple(measured))] if measured else []
             continue
         blocks.append(
             Bullets(
@@ -91,10 +94,12 @@ def findings(chapters: Sequence[SuiteContent], found: Sequence[Pair]) -> list[Bl
 
 def _heading(content: SuiteContent) -> str:
     answer = content.answer
+    paid = cost(content.training).removeprefix("Cost: ").rstrip(".")
+    if content.capacity_alone:
+        return f"{content.name} (bits per parameter alone; {paid}):"
     if answer is None:
         return f"{content.name}: nothing can be said ({content.tests[content.main]})."
     primes = count(len(content.summary.primes), "prime")
-    paid = cost(content.training).removeprefix("Cost: ").rstrip(".")
     return f"{content.name} ({primes}, {answer.n} of {answer.n_total} cells; {paid}):"
 
 
@@ -110,13 +115,18 @@ def not_one_capacity(chapters: Sequence[SuiteContent]) -> str:
                 continue
             if (bits.low, bits.high) in zip(lows, highs, strict=True):
                 continue  # the same runs again, in a suite that inherits them
-            known.append(f"{c_model_text(bits)} in {content.name}")
+            known.append(f"{c_model_text(bits)} in {content.name}{_at(part)}")
             lows.append(bits.low)
             highs.append(bits.high)
     if not known or max(lows) <= min(highs):
         return ""
     values = ", ".join(known)
-    return f"C_model differs between suites, as do their primes, widths and sets: {values}."
+    return f"C_model differs with what it was measured on: {values}."
+
+
+def _at(part: SettingContent) -> str:
+    name = setting_text(part.setting, "")
+    return f" at {name}" if name else ""
 
 
 def verdict(content: SuiteContent) -> tuple[str, ...]:
@@ -233,10 +243,9 @@ def capacity(content: SuiteContent) -> Iterator[str]:
         bits = c_model(content, part)
         if bits is None:
             continue
-        name = setting_text(part.setting, "")
-        where = f" at {name}" if name else ""
+        where = _at(part)
         if bits.source == "paper":
-            unmeasured.append(name)
+            unmeasured.append(setting_text(part.setting, ""))
             continue
         text = c_model_text(bits)
         low = "; it may be too low (see Capacity)" if falls(part) else ""
