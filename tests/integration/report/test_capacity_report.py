@@ -12,7 +12,9 @@ from groktime.db.suites import open_runs
 from groktime.service.report.assembly import assemble
 from groktime.service.report.content import gather
 from groktime.service.report.document import markdown
+from groktime.service.report.drawings import render
 from groktime.service.report.laws import protocol_sentences
+from groktime.service.report.results import findings_table, suite_page
 from groktime.service.suites import load_suite
 
 PROTOCOLS = """
@@ -47,3 +49,13 @@ def test_capacity_by_weight_decay_is_reported_beside_the_published_constants(
     assert "Morris et al.'s 3.6" in most
     text = markdown(assemble([content], [], "groktime report protocols").document, "figures")
     assert "| weight decay 0 | 2.1" in text
+    assert "Length of the delay" not in text
+    page, drawings = suite_page(content, ())
+    titles = [section.title for section in page.sections]
+    assert titles.index("Answer") < titles.index("Verdict") < titles.index("Figures")
+    assert "All tests" not in titles
+    assert [drawing.stem for drawing in drawings][0] == "protocols-capacities"
+    assert render(drawings[0], ("svg",))["svg"].startswith(b"<?xml")
+    (row,) = findings_table([content], ())
+    assert row.claim == "Bits stored per parameter with weight decay 0"
+    assert row.paper == "2.16"

@@ -151,12 +151,16 @@ def test_inherited_capacity_runs_keep_their_caveats() -> None:
 
 def test_values_of_c_model_are_compared_once_each() -> None:
     def chapter(name: str, *values: BitsPerParameter) -> Any:
-        parts = [SimpleNamespace(c_model={"robust": value}) for value in values]
+        parts = [
+            SimpleNamespace(c_model={"robust": value}, setting={"weight_decay": float(index)})
+            for index, value in enumerate(values)
+        ]
         return SimpleNamespace(name=name, settings=parts, main=("robust", "online"))
 
     other = replace(bits(), value=2.1, low=2.0, high=2.2)
     told = not_one_capacity([chapter("small", bits()), chapter("large", other, other)])
-    assert told.endswith("1.1 [1, 1.2] in small, 2.1 [2, 2.2] in large.")
+    assert "1.1 [1, 1.2] in small at weight decay 0, 2.1 [2, 2.2] in large at" in told
+    assert told.count("large") == 1
     lent = replace(other, source="matched_suite")
     assert not_one_capacity([chapter("small", bits()), chapter("large", lent)]) == ""
     near = replace(other, low=1.1)
