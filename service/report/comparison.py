@@ -13,7 +13,7 @@ from groktime.service.analysis.capacity import BitsPerParameter
 from groktime.service.analysis.laws import LawFit
 from groktime.service.answers.cell_tests import CellRow
 from groktime.service.report.content import CONVENTIONS, SuiteContent, cost
-from groktime.service.report.document import Block, Table
+from groktime.service.report.document import Block, Paragraph, Table
 from groktime.service.report.laws import c_model, c_model_source, c_model_text
 from groktime.service.report.tables import (
     HEADLINES,
@@ -133,7 +133,10 @@ def _cells(contents: Sequence[SuiteContent]) -> Table:
 
 # Which runs a suite asks for, and what moves neither crossing nor onset; the rest of its spec
 # tells how its networks are trained.
-BESIDE_TRAINING = ("name", "description", "inherits", "primes", "seeds", "order", "capacity")
+BESIDE_TRAINING = (
+    *("name", "description", "notes", "inherits", "design"),
+    *("primes", "seeds", "order", "capacity"),
+)
 GRID = ("primes", "seeds", "widths")  # of a block of runs
 BATCH_SIZE = "settings.batch_size"
 LONGEST_LABEL = 12  # characters of a setting's value above a column
@@ -193,8 +196,19 @@ class Pair:
 
 
 def pairs(contents: Sequence[SuiteContent]) -> list[Pair]:
-    """Every two suites with common cells whose specs differ in one plain setting."""
+    """Every two suites with common cells whose specs differ in one plain setting.
+
+    A suite that adds runs to all of another stands for both.
+    """
     found = []
+    extended = {
+        donor.name
+        for content in contents
+        for donor in contents
+        if donor.name in _donors(content)
+        and _training(donor.record.spec) == _training(content.record.spec)
+    }
+    contents = [content for content in contents if content.name not in extended]
     for i, first in enumerate(contents):
         for second in contents[i + 1 :]:
             setting = _difference(first, second)
@@ -275,6 +289,66 @@ def _changed(pair: Pair) -> str:
 
 def _seeds(cell: CellRow) -> int:
     return min(cell.seeds.speed, cell.seeds.grok)
+
+
+def refinements(content: SuiteContent, others: Sequence[SuiteContent]) -> Iterator[Block]:
+    """Where a suite adds runs to the cells of another: both points before and after."""
+    for donor in others:
+        common = _common(donor, content) if donor.name in _donors(content) else ()
+        refined = [cells for cells in common if not cells[1].inherited]
+        if refined:
+            yield Paragraph(
+                f"Runs added to {donor.name}: {_all_moved(refined)}. {_outside(refined)}"
+            )
+            yield _refined_table(donor, content, refined)
+
+
+def _donors(content: SuiteContent) -> set[str]:
+    return {donor["suite"] for donor in content.record.spec.get("inherits", ())}
+
+
+def _outside(cells: Sequence[tuple[CellRow, CellRow]]) -> str:
+    """How many crossings left the interval they had."""
+    bounded = [
+        not before.p_cross_low <= after.p_cross <= before.p_cross_high
+        for before, after in cells
+        if before.p_cross_low is not None
+        and before.p_cross_high is not None
+        and after.p_cross is not None
+    ]
+    if not bounded:
+        return "No crossing had an interval before."
+    return f"{sum(bounded)} of {count(len(bounded), 'crossing')} left the interval they had."
+
+
+def _refined_table(
+    donor: SuiteContent, content: SuiteContent, cells: Sequence[tuple[CellRow, CellRow]]
+) -> Table:
+    def shift(before: float | None, after: float | None) -> str:
+        return EN_DASH if before is None or after is None else signed(np.log10(after / before))
+
+    rows = tuple(
+        (
+            str(after.prime),
+            setting_text(after.setting, "all"),
+            estimate(before.p_cross, before.p_cross_low, before.p_cross_high),
+            estimate(after.p_cross, after.p_cross_low, after.p_cross_high),
+            shift(before.p_cross, after.p_cross),
+            estimate(before.p_onset, before.p_onset_low, before.p_onset_high),
+            estimate(after.p_onset, after.p_onset_low, after.p_onset_high),
+            shift(before.p_onset, after.p_onset),
+        )
+        for before, after in cells
+    )
+    points = ("P_cross before", "after", "shift, dex", "P_onset before", "after", "shift, dex")
+    return Table(
+        name=f"{content.name}-beside-{donor.name}",
+        caption=f"Both points by {donor.name} alone (before) and with the runs of {content.name} "
+        f"(after), {convention_text(*content.main)}.",
+        header=("p", "setting", *points),
+        rows=rows,
+        numeric=frozenset({0, *range(2, 8)}),
+    )
 
 
 QUANTITIES = ("P_cross", "P_onset", "residual")

@@ -27,7 +27,13 @@ from groktime.service.report.assembly import (
     put_file,
     setting_figures,
 )
-from groktime.service.report.comparison import Pair, pair_sentences, pair_table, pairs
+from groktime.service.report.comparison import (
+    Pair,
+    pair_sentences,
+    pair_table,
+    pairs,
+    refinements,
+)
 from groktime.service.report.content import Convention, SuiteContent, gather, provenance, scope
 from groktime.service.report.document import (
     Block,
@@ -295,12 +301,15 @@ def in_readme(readme: str, table: str) -> str:
     return f"{head}{BEGIN}\n{table}\n{END}{tail}"
 
 
-def suite_page(content: SuiteContent, found: Sequence[Pair]) -> tuple[Document, list[Drawing]]:
+def suite_page(
+    content: SuiteContent, found: Sequence[Pair], others: Sequence[SuiteContent] = ()
+) -> tuple[Document, list[Drawing]]:
     """Question, answer, figures, tables, verdict, caveats, and how to run it again."""
     answer = content.answer
     figures = [*prediction_figures(content), *setting_figures(content)]
     own = [pair for pair in found if content.name in (pair.first.name, pair.second.name)]
     convention: Convention = content.main
+    refined = tuple(refinements(content, others))
     if content.capacity_alone:
         return _capacity_page(content)
     sections = [
@@ -308,6 +317,7 @@ def suite_page(content: SuiteContent, found: Sequence[Pair]) -> tuple[Document, 
         *([Section("Answer", 1, (_claims_table(content, answer),))] if answer else []),
         Section("Figures", 1, tuple(picture for _, picture in figures)),
         *([Section("Cells", 1, (cells_table(content, convention, answer),))] if answer else []),
+        *([Section("Before and after", 1, refined)] if refined else []),
         Section("Verdict", 1, (Bullets(verdict(content)),)),
         Section("Fixed beforehand", 1, tuple(registration_blocks(content))),
         Section("Caveats", 1, tuple(_caveats(content, answer))),
@@ -450,7 +460,7 @@ def result_files(connection: Connection) -> tuple[dict[str, bytes], list[Finding
     files: dict[str, bytes] = {}
     drawings: dict[str, Drawing] = {}
     for content in everyone:
-        document, figures = suite_page(content, found)
+        document, figures = suite_page(content, found, everyone)
         files[f"results/{content.name}.md"] = markdown(document, "figures").encode()
         drawings |= {drawing.stem: drawing for drawing in figures}
     together = overall(everyone, strata(connection, everyone))

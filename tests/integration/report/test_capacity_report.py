@@ -54,7 +54,7 @@ def test_capacity_by_weight_decay_is_reported_beside_the_published_constants(
     titles = [section.title for section in page.sections]
     assert titles.index("Answer") < titles.index("Verdict") < titles.index("Figures")
     assert "All tests" not in titles
-    assert [drawing.stem for drawing in drawings][0] == "protocols-capacities"
+    assert drawings[0].stem == "protocols-capacities"
     assert render(drawings[0], ("svg",))["svg"].startswith(b"<?xml")
     (row,) = findings_table([content], ())
     assert row.claim == "Bits stored per parameter with weight decay 0"

@@ -11,7 +11,8 @@ from fixtures.made_up_tests import cell as made_up
 
 from groktime.service.analysis.inputs import ByKind
 from groktime.service.answers.cell_tests import CellRow
-from groktime.service.report.comparison import pair_sentences, pair_table, pairs
+from groktime.service.report.comparison import pair_sentences, pair_table, pairs, refinements
+from groktime.service.report.document import Paragraph, Table
 
 SPEC = {
     "name": "a",
@@ -131,3 +132,24 @@ def test_cells_that_both_suites_inherit_are_not_counted_again() -> None:
     ]
     *_, last = pair_sentences(pairs(all_four))
     assert "in the median of 6 common cells" in last
+
+
+def test_runs_added_to_a_suite_are_told_as_before_and_after() -> None:
+    before = [replace(c, p_cross_low=9.9e4, p_cross_high=1.025e5) for c in FIRST]
+    whole = replace(cell(103, 3e5, 1e5), inherited=True)
+    donor = suite("a", [*before, cell(103, 3e5, 1e5)])
+    later = suite("b", [*SECOND, whole], inherits=[{"suite": "a"}], notes="more widths")
+    said, table = refinements(later, [donor, later])
+    assert isinstance(said, Paragraph)
+    assert "4 of 6 crossings left the interval they had" in said.text
+    assert isinstance(table, Table)
+    assert [row[0] for row in table.rows] == [str(c.prime) for c in SECOND]  # 103 has no own runs
+    assert table.rows[0][4] == "+0.004"
+    assert list(refinements(donor, [donor, later])) == []
+
+
+def test_a_suite_that_adds_runs_to_another_stands_for_both_in_pairs() -> None:
+    a, rope = suite("a", FIRST), suite("b", SECOND, positions="rope")
+    more = suite("c", FIRST, inherits=[{"suite": "a"}], notes="more widths")
+    (found,) = pairs([a, rope, more])
+    assert {found.first.name, found.second.name} == {"b", "c"}
