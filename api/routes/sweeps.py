@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, Self
@@ -18,6 +18,7 @@ from groktime.api.database import Database
 from groktime.api.problems import ApiError, described
 from groktime.api.queries import MAX_INTEGER, StrictQuery, SuiteName
 from groktime.db.engine import connect, database_url
+from groktime.db.queries.suites import suite_names
 from groktime.db.sweeps import SweepRow, SweepState, get_sweep, list_sweeps
 from groktime.service.errors import InputError, SuiteError, SweepError
 from groktime.service.settings import Settings
@@ -113,6 +114,13 @@ class LocateRequest(Body):
         5000, description="runs are censored here"
     )
     max_runs: Annotated[int, Field(ge=4, le=10_000)] = Field(60, description="most runs of it")
+    max_hours: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
+        None, description="most core-hours of it; default: no limit"
+    )
+    seeds_apart: bool = Field(False, description="no seed for both the crossing and the onset")
+    prior: Annotated[tuple[SuiteName, ...], Field(max_length=100)] = Field(
+        (), description="suites of the database whose cells tell where to begin"
+    )
 
     def suite(self) -> Suite:
         """The suite that asks this; refusals name the field."""
@@ -135,6 +143,9 @@ class LocateRequest(Body):
                 widths=self.widths,
                 max_epochs=self.max_epochs,
                 max_runs=self.max_runs,
+                max_hours=self.max_hours,
+                seeds_apart=self.seeds_apart,
+                prior=self.prior,
             )
         except SuiteError as refused:
             said = str(refused).removeprefix(f"{MADE}: ")
@@ -216,6 +227,8 @@ class Sweeps:
         suite = asked.asked_suite()
         if isinstance(suite, str):
             _refuse_nothing(suite, asked)
+        if asked.locate is not None:
+            self._refuse_unknown_priors(asked.locate.prior)
         with self._writing() as engine:
             number, job = submit_sweep(
                 engine, suite, asked.options(), self._settings, self._address, by=by
@@ -254,6 +267,22 @@ class Sweeps:
             with self._writing() as engine:
                 set_state(engine, number, state, "stopped by the API" if running else None)
         return _shown(self._row(number), {})
+
+    def _refuse_unknown_priors(self, names: Sequence[str]) -> None:
+        """A suite that is not in the database teaches nothing: the job would refuse it."""
+        if not names:
+            return
+        with self._database.reading() as connection:
+            known = suite_names(connection)
+        for name in names:
+            if name not in known:
+                raise ApiError(
+                    422,
+                    f"locate.prior: {name} is not in the database",
+                    parameter="locate.prior",
+                    value=name,
+                    accepted=known,
+                )
 
     @contextmanager
     def _writing(self) -> Iterator[Engine]:

@@ -7,10 +7,9 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -391,20 +390,18 @@ def locate(
     from groktime.service.sweep.driver import run_sweep, terminated_as_interrupt
     from groktime.service.sweep.selection import SweepOptions
 
-    suite = located_cell(
+    suite = cell_suite(
         prime,
-        setting or [],
-        precision,
-        place or ["crossing", "onset"],
-        seeds,
-        widths,
-        max_epochs,
-        max_runs,
-        {
-            **({"max_hours": max_hours} if max_hours is not None else {}),
-            **({"seeds_apart": True} if seeds_apart else {}),
-            **({"prior": prior} if prior else {}),
-        },
+        read_settings(setting or [], AXES),
+        precision=precision,
+        place=place or ["crossing", "onset"],
+        seeds=seeds,
+        widths=read_widths(widths),
+        max_epochs=max_epochs,
+        max_runs=max_runs,
+        max_hours=max_hours,
+        seeds_apart=seeds_apart,
+        prior=prior or (),
     )
     settings = settings_for(device)
     url, engine = ready_database()
@@ -424,34 +421,9 @@ def locate(
         raise typer.Exit(1)
 
 
-def located_cell(
-    prime: int,
-    setting: list[str],
-    precision: float,
-    place: list[str],
-    seeds: int,
-    widths: str,
-    max_epochs: int,
-    max_runs: int,
-    more: Mapping[str, Any],
-) -> Suite:
-    """The suite of one located cell; the same question has the same name.
-
-    `more` are fields of its design that are not neutral.
-    """
-    from groktime.service.errors import InputError
-
-    low, sign, high = widths.partition("-")
+def read_widths(text: str) -> tuple[int, int]:
+    """`16-256` as the narrowest and the widest width."""
+    low, sign, high = text.partition("-")
     if not sign or not low.isdigit() or not high.isdigit():
-        raise InputError(f"--widths = {widths!r} is not accepted; accepted: FROM-TO, as 16-256")
-    return cell_suite(
-        prime,
-        read_settings(setting, AXES),
-        precision=precision,
-        place=place,
-        seeds=seeds,
-        widths=(int(low), int(high)),
-        max_epochs=max_epochs,
-        max_runs=max_runs,
-        **more,
-    )
+        raise InputError(f"--widths = {text!r} is not accepted; accepted: FROM-TO, as 16-256")
+    return int(low), int(high)

@@ -322,12 +322,11 @@ def cell_suite(
     widths: tuple[int, int] = (16, 256),
     max_epochs: int = 5000,
     max_runs: int = 60,
-    **more: Any,
+    max_hours: float | None = None,
+    seeds_apart: bool = False,
+    prior: Sequence[str] = (),
 ) -> Suite:
-    """The suite that locates one cell; the same question makes the same suite.
-
-    `more` are further fields of its design.
-    """
+    """The suite that locates one cell; the same question makes the same suite."""
     others = {name: value for name, value in settings.items() if name != "positions"}
     content: dict[str, Any] = {
         "description": f"The {' and the '.join(place)} at p={prime}, located",
@@ -341,7 +340,10 @@ def cell_suite(
             "precision": precision,
             "widths": {"from": widths[0], "to": widths[1], "step": 2},
             "max_runs": max_runs,
-            **more,
+            # Left out where they say nothing, as are fields that a suite's name does not know.
+            **({"max_hours": max_hours} if max_hours is not None else {}),
+            **({"seeds_apart": True} if seeds_apart else {}),
+            **({"prior": list(prior)} if prior else {}),
         },
     }
     return made_suite(f"locate-p{prime}", content)

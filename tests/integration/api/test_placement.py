@@ -145,6 +145,21 @@ def test_a_located_cell_is_submitted_as_a_suite_named_after_the_question(
     assert (noted.suite, noted.filters) == (SUITE.name, {"resources": {"workers": 1}})
 
 
+def test_hours_seeds_apart_and_a_prior_belong_to_the_question_as_on_the_command_line(
+    api: httpx.Client, seeded: Database
+) -> None:
+    more = {"max_hours": 2.0, "seeds_apart": True, "prior": ["tiny"]}
+    body = {"prime": 29, "precision": 0.08, "seeds": 5, "widths": [8, 40], "max_epochs": 600}
+    assert api.post("/sweeps", json={"locate": {**body, **more}}).status_code == 503
+    suite = small_cell(**more)
+    with seeded.engine.connect() as connection:
+        (noted,) = list_sweeps(connection)
+    assert noted.suite == suite.name != SUITE.name
+    design = suite.file.design
+    assert design is not None
+    assert (design.max_hours, design.seeds_apart, design.prior) == (2.0, True, ("tiny",))
+
+
 @pytest.mark.parametrize(
     ("body", "named"),
     [
@@ -157,6 +172,9 @@ def test_a_located_cell_is_submitted_as_a_suite_named_after_the_question(
         ({"locate": {"prime": 29, "widths": [9, 40]}}, "locate"),
         ({"locate": {"prime": 29, "place": ["onset", "onset"]}}, "locate"),
         ({"locate": {"prime": 29, "shell": "true"}}, "locate.shell"),
+        ({"locate": {"prime": 29, "max_hours": 0}}, "locate.max_hours"),
+        ({"locate": {"prime": 29, "prior": ["absent"]}}, "locate.prior"),
+        ({"locate": {"prime": 29, "prior": ["tiny", "tiny"]}}, "given twice"),
     ],
 )
 def test_a_cell_that_cannot_be_is_refused_by_its_field_and_not_noted(
