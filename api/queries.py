@@ -102,6 +102,7 @@ class SettingQuery(FormatQuery):
     eps: Real | None = None
     weight_decay: Real | None = None
     batch_size: Annotated[int, Field(ge=1, le=MAX_INTEGER)] | Literal["full"] | None = None
+    warmup: Annotated[int, Field(ge=0, le=MAX_INTEGER)] | None = None
 
 
 AXES = tuple(name for name in SettingQuery.model_fields if name != "format")

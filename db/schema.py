@@ -172,6 +172,9 @@ class Run(Table):
     eps: Mapped[float] = mapped_column(comment="AdamW epsilon")
     weight_decay: Mapped[float] = mapped_column(comment="decoupled weight decay")
     batch_size: Mapped[int] = mapped_column(comment="examples a step")
+    warmup: Mapped[int] = mapped_column(
+        server_default=text("0"), comment="first steps, over which lr rises from 0, linearly"
+    )
     stop_rule: Mapped[str] = mapped_column(comment="threshold, patience or fixed")
     stop_train: Mapped[float | None] = mapped_column(comment="training accuracy that stops a run")
     stop_val: Mapped[float | None] = mapped_column(comment="validation accuracy that stops a run")

@@ -337,6 +337,9 @@ class OptimiserSpec(_Part):
     eps: Real = Field(default=1e-8, gt=0, description="added to the root of the second moment")
     weight_decay: Real = Field(default=1.0, ge=0, description="decoupled weight decay λ")
     batch_size: int = Field(default=512, ge=1, le=100_000_000, description="examples a step")
+    warmup: int = later(
+        0, ge=0, le=100_000_000, description="first steps, over which lr rises from 0, linearly"
+    )
 
 
 # What is called a setting: every column of data, model and optimiser but prime and width. Two runs

@@ -47,7 +47,6 @@ class AdamW:
         def column(values: Sequence[float]) -> Tensor:
             return torch.tensor(values, dtype=torch.float32, device=device)[:, None]
 
-        self.decay = column([1 - o.lr * o.weight_decay for o in optimisers])
         self.keep1 = column([o.beta1 for o in optimisers])
         self.take1 = column([1 - o.beta1 for o in optimisers])
         self.keep2 = column([o.beta2 for o in optimisers])
@@ -55,24 +54,26 @@ class AdamW:
         self.eps = column([o.eps for o in optimisers])
 
     def corrections(self, steps: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Bias corrections of steps [..., M] counted from 1: [..., 2, M].
+        """Factors of steps [..., M] counted from 1: [..., 3, M].
 
-        First lr / (1 − β1ᵗ), then 1 / √(1 − β2ᵗ), in double precision before rounding.
+        First lr / (1 − β1ᵗ), then 1 / √(1 − β2ᵗ), then 1 − lr·λ, with lr as far as it has warmed
+        up, in double precision before rounding.
         """
-        lr, beta1, beta2 = (
+        lr, beta1, beta2, decay, warmup = (
             np.array([getattr(o, name) for o in self.optimisers])
-            for name in ("lr", "beta1", "beta2")
+            for name in ("lr", "beta1", "beta2", "weight_decay", "warmup")
         )
+        lr = np.where(steps < warmup, lr * (steps / np.maximum(warmup, 1)), lr)
         size = lr / (1 - beta1**steps)
         root = 1 / np.sqrt(1 - beta2**steps)
-        return np.stack([size, root], axis=-2).astype(np.float32)
+        return np.stack([size, root, 1 - lr * decay], axis=-2).astype(np.float32)
 
     def step(
         self, weights: Tensor, first: Tensor, second: Tensor, gradient: Tensor, correction: Tensor
     ) -> None:
-        """Update weights and both moments in place; correction is [2, M] of this step."""
-        size, root = correction[0][:, None], correction[1][:, None]
-        weights.mul_(self.decay)
+        """Update weights and both moments in place; correction is [3, M] of this step."""
+        size, root, decay = correction[:, :, None]
+        weights.mul_(decay)
         if fused(weights):
             first.lerp_(gradient, self.take1)
             second.lerp_(gradient * gradient, self.take2)
@@ -245,7 +246,7 @@ class Slab:
         number = done + np.arange(1, epochs + 1)[:, None]  # [K, M], from 1
         of_step = number[:, None] * 0 + np.arange(steps)[:, None]  # [K, S, M]
         step_count = (number[:, None] - 1) * steps + of_step + 1
-        corrections = self._send(self.optimiser.corrections(step_count))  # [K, S, 2, M]
+        corrections = self._send(self.optimiser.corrections(step_count))  # [K, S, 3, M]
         shuffle_keys = self._send(stream_keys(self.seeds, Purpose.SHUFFLE, number))  # [K, M]
         by_layer = (number[:, None, None], of_step[:, :, None], np.arange(self.layers)[:, None])
         hidden_keys, projection_keys = (

@@ -56,6 +56,7 @@ class RunRow:
     eps: float
     weight_decay: float
     batch_size: int
+    warmup: int
     stop_rule: str
     stop_train: float | None
     stop_val: float | None

@@ -197,10 +197,11 @@ def library() -> Library:
 
 
 def supports(spec: RunSpec) -> bool:
-    """Whether the engine knows this model: a transformer of one head."""
+    """Whether the engine knows this model, a transformer of one head, and trains it so."""
     model = spec.model
     rows = spec.vocabulary * (TOKENS if model.positions == "learned" else 1)
-    return model.architecture == "transformer" and model.heads == 1 and rows <= MAX_TABLE_ROWS
+    known = model.architecture == "transformer" and model.heads == 1 and rows <= MAX_TABLE_ROWS
+    return known and spec.optimiser.warmup == 0
 
 
 def flatten(spec: RunSpec, state: State) -> NDArray[np.float32]:

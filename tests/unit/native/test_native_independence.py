@@ -90,6 +90,7 @@ def test_equal_engines_have_equal_fingerprints() -> None:
         {"heads": 2},
         {"data": ModularData(prime=257), "positions": "learned"},  # tables of 1,036 rows
         {"architecture": "mlp", "depth": 1, "positions": "none", "ffn": "plain"},
+        {"optimiser": {"warmup": 10}},
     ],
 )
 def test_other_variants_are_left_to_the_torch_engine(model: dict[str, Any]) -> None:

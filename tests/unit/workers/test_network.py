@@ -130,8 +130,10 @@ def test_evaluation_equals_a_plain_module_without_dropout(variant: str) -> None:
             assert torch.equal(hits[i], logits.argmax(-1) == torch.from_numpy(y))
 
 
-def test_epochs_equal_a_plain_loop_with_torchs_adamw() -> None:
+@pytest.mark.parametrize("warmup", [0, 5])
+def test_epochs_equal_a_plain_loop_with_torchs_adamw(warmup: int) -> None:
     settings: dict[str, Any] = {"lr": 3e-3, "beta1": 0.8, "beta2": 0.95, "weight_decay": 0.3}
+    settings["warmup"] = warmup
     spec = make_run(optimiser=settings, dropout=0.25, positions="none", kind="capacity")
     curve = make_slab([spec, make_run(seed=9, kind="capacity", positions="none")]).advance(4)[0]
     oracle, data = oracle_of(spec), make_dataset(spec)
@@ -139,6 +141,9 @@ def test_epochs_equal_a_plain_loop_with_torchs_adamw() -> None:
     o = spec.optimiser
     optimiser = torch.optim.AdamW(
         oracle.parameters(), lr=o.lr, betas=(o.beta1, o.beta2), weight_decay=o.weight_decay
+    )
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimiser, lambda done: min(1.0, (done + 1) / warmup) if warmup else 1.0
     )
     for epoch in range(1, 5):
         order = torch.from_numpy(permutation(stream_key(42, Purpose.SHUFFLE, epoch), len(y)))
@@ -150,6 +155,7 @@ def test_epochs_equal_a_plain_loop_with_torchs_adamw() -> None:
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
+            schedule.step()
             total += loss.item() * len(batch)
             correct += int((logits.argmax(-1) == y[batch]).sum())
         row = curve[epoch - 1]
