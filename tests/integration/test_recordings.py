@@ -169,18 +169,17 @@ def recorded_runs(
             yield spec, run, np.array([tuple(row) for row in rows], dtype=float), here
 
 
-def trained_again() -> Iterator[Any]:
-    """Each suite and kind; all but the quickest are too slow for every run."""
-    for suite in RESULTS:
-        for kind in ("speed", "grok"):
-            quick = suite == "mini-released"
-            yield pytest.param(suite, kind, marks=() if quick else pytest.mark.long)
+def kinds(database: Database, suite: str) -> list[str]:
+    """The kinds of runs that a recording holds: one of capacity alone has no other."""
+    query = """
+        SELECT DISTINCT r.kind FROM suites s JOIN suite_runs sr ON sr.suite_id = s.id
+        JOIN runs r ON r.id = sr.run_id WHERE s.name = :suite AND r.state = 'done'
+    """
+    with database.engine.connect() as connection:
+        return list(connection.scalars(text(query), {"suite": suite}))
 
 
-@pytest.mark.parametrize(("suite", "kind"), list(trained_again()))
-def test_a_recorded_run_trains_again_to_the_same_curve(
-    recorded: Database, suite: str, kind: str
-) -> None:
+def assert_trains_again(recorded: Database, suite: str, kind: str) -> None:
     """To the last bit on the machine and build that recorded it, elsewhere as close as rounding."""
     runs = list(recorded_runs(recorded, suite, kind))
     assert runs
@@ -197,6 +196,22 @@ def test_a_recorded_run_trains_again_to_the_same_curve(
                 seeds = connection.execute(text(SPREAD), {"run": run.id}).one()
             assert seeds.fastest / 2 <= sink.outcome.epochs <= 2 * seeds.slowest
             assert_alike(again, curve[curve[:, 0] <= EPOCHS_ALIKE])
+
+
+@pytest.mark.parametrize("kind", ["speed", "grok"])
+def test_a_recorded_run_trains_again_to_the_same_curve(recorded: Database, kind: str) -> None:
+    assert_trains_again(recorded, "mini-released", kind)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("suite", RESULTS)
+def test_a_run_of_every_recording_and_kind_trains_again_to_the_same_curve(
+    recorded: Database, suite: str
+) -> None:
+    there = kinds(recorded, suite)
+    assert there
+    for kind in there:
+        assert_trains_again(recorded, suite, kind)
 
 
 def assert_same(again: NDArray[Any], curve: NDArray[Any]) -> None:
