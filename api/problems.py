@@ -117,6 +117,17 @@ def document(request: Request, error: ApiError) -> JSONResponse:
     )
 
 
+def refusal(error: Exception) -> dict[str, Any]:
+    """What a part of an answer says in place of what it cannot give."""
+    told = translate(error)
+    return {
+        "status": told.status,
+        "detail": told.detail,
+        "parameter": told.parameter,
+        "accepted": jsonable_encoder(told.accepted),
+    }
+
+
 def translate(error: Exception) -> ApiError:
     """The status and words for an error raised on purpose below the API."""
     if isinstance(error, ApiError):

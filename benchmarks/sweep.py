@@ -5,7 +5,7 @@ the first claim of a run to the end of the last: what comes before is told as st
 comes after as ending. The processor seconds of each group of processes (workers, driver, Postgres,
 each part of Ray) are told, too: on a machine that others use they say what the wall time cannot.
 
-    python benchmarks/sweep.py [--quick] [--only planning|workers|bundles]
+    python benchmarks/sweep.py [--quick] [--only planning|idling|workers|bundles]
 
 All of it takes about ten minutes on two quiet cores, with --quick about two.
 """
@@ -38,7 +38,7 @@ from groktime.db.engine import connect, migrate
 from groktime.service.settings import Settings
 from groktime.service.suites import Suite, load_suite
 from groktime.service.suites.expansion import expand
-from groktime.service.sweep.cluster import cluster
+from groktime.service.sweep.cluster import IDLE, cluster
 from groktime.service.sweep.cost import CostModel
 from groktime.service.sweep.driver import run_sweep
 from groktime.service.sweep.plan import Pending, plan
@@ -106,11 +106,11 @@ def planning(table: Table) -> None:
 class Processors:
     """Adds up the processor seconds of all processes of a sweep, by what they are for.
 
-    Read every half second, since most have ended with the sweep.
+    Read every half second, since most have ended with the sweep. `home`: where its Postgres is.
     """
 
-    def __init__(self, home: Path) -> None:
-        self._home = str(home)
+    def __init__(self, home: Path | None) -> None:
+        self._home = home
         self._used: dict[tuple[int, float], tuple[str, float]] = {}
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -141,7 +141,7 @@ class Processors:
                 first = process
                 while first.parent() is not None and first.parent().name() == "postgres":
                     first = first.parent()
-                if self._home not in " ".join(first.cmdline()):
+                if self._home is None or str(self._home) not in " ".join(first.cmdline()):
                     return
                 group = "Postgres"
             seconds = sum(process.cpu_times()[:2])
@@ -156,13 +156,13 @@ class Processors:
 
 # What a process is for, by a part of its command line.
 GROUPS = {
+    "Agent": "Ray's agents",
+    "raylet/raylet": "raylet",
+    "gcs_server": "Ray's control store",
     "ray::": "workers",
     "default_worker.py": "workers",
     "log_monitor.py": "Ray's log monitor",
-    "agent": "Ray's agents",
-    "raylet": "raylet",
-    "gcs_server": "Ray's control store",
-    "dashboard": "Ray's dashboard",
+    "dashboard.py": "Ray's dashboard",
     "monitor.py": "Ray's autoscaler",
 }
 
@@ -216,6 +216,34 @@ def compile_engine() -> None:
     """Once, before anything is timed, and not in this process, whose memory is measured."""
     build = "from groktime.workers.native import unavailable; unavailable()"
     subprocess.run([sys.executable, "-c", build], check=True)
+
+
+RAYS_OWN = {
+    "RAY_LOG_MONITOR_MANY_FILES_THRESHOLD": "1000",
+    "LOG_NAME_UPDATE_INTERVAL_S": "0.5",
+    "REPORTER_UPDATE_INTERVAL_MS": "5000",
+}
+
+
+def idling(table: Table, seconds: float) -> None:
+    """What a cluster without work takes of a core, by Ray's own intervals and by ours."""
+    for name, intervals in (("Ray's intervals", RAYS_OWN), ("ours", IDLE)):
+        os.environ.update(intervals)
+        with cluster(None, 2):
+            time.sleep(10)  # it has started
+            before = _by_group()
+            time.sleep(seconds)
+            used = {group: spent - before.get(group, 0) for group, spent in _by_group().items()}
+        for group, spent in sorted(used.items(), key=lambda pair: -pair[1]):
+            table.add_row(f"idle, {name}: {group}", f"{spent / seconds:.2%} of a core", "")
+        whole = sum(used.values()) / seconds
+        table.add_row(f"idle, {name}: in all", f"{whole:.2%} of a core", "")
+
+
+def _by_group() -> dict[str, float]:
+    with Processors(None) as processors:
+        time.sleep(0.6)  # it reads once
+    return {group: spent for group, spent in processors.seconds().items() if group != "driver"}
 
 
 def trivial_bundles(table: Table, count: int) -> None:
@@ -279,7 +307,7 @@ def resident_megabytes() -> float:
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--quick", action="store_true", help="less work, rougher numbers")
-    arguments.add_argument("--only", choices=["planning", "bundles", "workers"])
+    arguments.add_argument("--only", choices=["planning", "idling", "bundles", "workers"])
     arguments.add_argument("--bundles", type=int, help="trivial ones, 2000 where nothing is said")
     chosen = arguments.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -287,6 +315,8 @@ def main() -> None:
     begin = time.monotonic()
     if chosen.only in (None, "planning"):
         planning(table)
+    if chosen.only in (None, "idling"):
+        idling(table, 20 if chosen.quick else 60)
     if chosen.only in (None, "bundles"):
         trivial_bundles(table, chosen.bundles or (200 if chosen.quick else 2000))
     if chosen.only in (None, "workers"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import anyio.to_thread
@@ -16,14 +16,19 @@ from sqlalchemy import Connection
 from groktime.api.access import MayRead
 from groktime.api.database import Database
 from groktime.api.pictures import as_page, as_picture
-from groktime.api.problems import described
-from groktime.api.queries import AXES, MAX_INTEGER, LawQuery, fraction_window
+from groktime.api.problems import described, refusal
+from groktime.api.queries import AXES, MAX_INTEGER, AnswerQuery, LawQuery, fraction_window
 from groktime.api.responses import chosen, served
 from groktime.api.routes.pages import STATIC
 from groktime.dashboard.figures.capacity import capacity_curves_figure, capacity_fit_figure
 from groktime.dashboard.figures.crossing import speeds_figure
 from groktime.dashboard.figures.curves import Shown, curves_figure
-from groktime.dashboard.figures.delay import Arrangement, delay_figure, regimes_figure
+from groktime.dashboard.figures.delay import (
+    Arrangement,
+    delay_figure,
+    regimes_figure,
+    without_details,
+)
 from groktime.dashboard.figures.memorisation import (
     memorisation_capacity_figure,
     memorisation_fraction_figure,
@@ -53,10 +58,12 @@ from groktime.service.answers.crossing import (
     speeds_of,
 )
 from groktime.service.answers.laws import law
-from groktime.service.answers.question import Question, put, read_suite
+from groktime.service.answers.question import Question, keep_primes, put, read_suite
 from groktime.service.answers.runs import run_curve, telling_runs
 from groktime.service.answers.suites import PlacedCell, PlacementAnswer, coverage
 from groktime.service.answers.verdicts import suite_reference
+from groktime.service.errors import AnalysisError
+from groktime.service.settings import Settings
 from groktime.service.spec import Kind
 from groktime.service.sweep.placement import placement
 
@@ -132,6 +139,17 @@ class ChartQuery(LawQuery):
     )
 
 
+class GridQuery(AnswerQuery):
+    """The parameters of a delay chart, of which the prime is left open."""
+
+    format: Literal["json"] | None = Field(None, description="Plotly JSON")
+    prime: Literal["all"] = Field("all", description="all primes")  # type: ignore[assignment]
+    arrangement: Arrangement = Field("panels", description="two panels, or the paper's twin axes")
+
+    def question(self, settings: Settings) -> Question:
+        return replace(super().question(settings), prime=None)
+
+
 @dataclass(frozen=True)
 class Chart:
     """One chart: how it is drawn, what it is about, and whether the suite's revision decides it."""
@@ -181,6 +199,21 @@ def _placement(connection: Connection, question: Question, _query: ChartQuery) -
         return no_placement_figure(suite.name, suite.revision)
     found = placement(connection, suite)
     return placement_figure(found, _asked_cell(found, question.prime, question.filters))
+
+
+def _grid(connection: Connection, question: Question, query: GridQuery) -> dict[str, Any]:
+    """The delay chart of every prime, or why there is none; all runs are read by one statement."""
+    suite, convention = put(connection, question)
+    charts: list[dict[str, Any]] = []
+    drawn = ChartQuery(arrangement=query.arrangement)
+    for prime in keep_primes(connection, suite, convention):
+        try:
+            figure = _delay(connection, replace(question, prime=prime), drawn)
+        except AnalysisError as error:
+            charts.append({"prime": prime, "figure": None, "problem": refusal(error)})
+        else:
+            charts.append({"prime": prime, "figure": without_details(figure), "problem": None})
+    return {"suite": suite.name, "revision": suite.revision, "charts": charts}
 
 
 def _speeds(connection: Connection, question: Question, _query: ChartQuery) -> Figure:
@@ -249,6 +282,29 @@ CHARTS: dict[str, Chart] = {
 @router.get("/charts/assets/chart.js", include_in_schema=False)
 async def chart_script() -> FileResponse:
     return FileResponse(STATIC / "chart.js", headers={"Cache-Control": "public, max-age=3600"})
+
+
+@router.get(
+    "/charts/delay/primes",
+    summary="The delay charts of all primes",
+    dependencies=[MayRead],
+    response_class=Response,
+    responses={
+        200: {"content": {"application/json": {"schema": {"type": "object"}}}},
+        304: FORMS[304],
+    },
+)
+async def get_grid(request: Request, query: Annotated[GridQuery, Query()]) -> Response:
+    """`charts` of small multiples, by prime: each a `figure` without the marks of single seeds, or
+    the `problem` that `/charts/delay` of this prime would tell."""
+    question = await chosen(request, query.question(request.app.state.settings), "suite")
+    return await served(
+        request,
+        ("charts", "delay/primes", query.model_dump_json(), repr(question.choice)),
+        lambda c: read_suite(c, str(question.suite)),
+        lambda c: _grid(c, question, query),
+        lambda grid: (_encoded(grid, "json"), MEDIA_TYPES["json"]),
+    )
 
 
 @router.get(

@@ -64,6 +64,11 @@ Arrangement = Literal["panels", "twin"]
 DELAYS, STRIP, SPEEDS = (0.55, 1.0), (0.475, 0.525), (0.0, 0.45)
 
 
+def without_details(figure: Figure) -> Figure:
+    """The figure of a small multiple: the marks of single seeds are most of its bytes."""
+    return {**figure, "data": [trace for trace in figure["data"] if trace.get("meta") != DETAIL]}
+
+
 def delay_figure(
     delay: DelayAnswer,
     crossing: CrossingAnswer,

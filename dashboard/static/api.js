@@ -1,6 +1,6 @@
 // Asking the API. A refusal keeps what would have been accepted, so that the page can offer it.
 
-class Refused extends Error {
+export class Refused extends Error {
   constructor(status, problem) {
     super(problem.detail || problem.title || `The server answered ${status}.`);
     this.status = status;

@@ -1,7 +1,7 @@
 // One chart with its title, states, caption and exports. It knows four states besides drawn:
 // loading, empty, partial (a note above the chart) and refused.
 
-import { ask } from "./api.js";
+import { ask, Refused } from "./api.js";
 import { el, rich } from "./dom.js";
 import { draw } from "./drawing.js";
 import { exportMenu } from "./exporting.js";
@@ -40,19 +40,30 @@ export class ChartCard {
   }
 
   async load(query) {
-    this.query = new URLSearchParams(query).toString();
-    this.running?.abort();
-    const running = (this.running = new AbortController());
-    this.show("loading");
+    const running = this.wait(query);
     try {
       const figure = await ask(`/charts/${this.name}?${this.query}`, { signal: running.signal });
-      if (running.signal.aborted) return;
-      this.figure = figure;
-      this.meta = figure.layout.meta;
-      await this.redraw();
+      if (!running.signal.aborted) await this.take({ figure });
     } catch (error) {
       if (error.name !== "AbortError") this.refuse(error);
     }
+  }
+
+  // Loading, for the answer to this query; what was asked before is given up.
+  wait(query) {
+    this.query = new URLSearchParams(query).toString();
+    this.running?.abort();
+    this.running = new AbortController();
+    this.show("loading");
+    return this.running;
+  }
+
+  // What was asked for: a figure, or the problem that there is none.
+  async take({ figure, problem }) {
+    if (problem) return this.refuse(new Refused(problem.status, problem));
+    this.figure = figure;
+    this.meta = figure.layout.meta;
+    await this.redraw();
   }
 
   async redraw() {

@@ -30,7 +30,7 @@ if (!sessionStorage.getItem("groktime-read-token")) {
     window.groktimeEarly.set(route, answer);
     return answer;
   };
-  const chart = (query) => ask(`/charts/delay?${new URLSearchParams(query)}`);
+  const chart = (query, route = "/charts/delay") => ask(`${route}?${new URLSearchParams(query)}`);
   // Called before the page waits for the answer, so that this copy is made first.
   const read = (answer) => answer.then((response) => response.clone().json());
   const query = new URLSearchParams(location.search);
@@ -43,9 +43,9 @@ if (!sessionStorage.getItem("groktime-read-token")) {
       const { analysis } = items.find((one) => one.name === suite);
       return chart({ ...cell, method: analysis?.method ?? "robust", clock: analysis?.clock ?? "online" });
     }).catch(() => {}); // the page asks for itself and tells what is the matter
-  } else if (location.pathname === "/view/delay" && query.get("prime") !== "all"
-      && ["suite", "prime", "method", "clock"].every((name) => query.get(name))) {
+  } else if (location.pathname === "/view/delay" && ["suite", "prime", "method", "clock"].every((name) => query.get(name))) {
     query.delete("scale"); // the page's own
-    chart([["suite", query.get("suite")], ...[...query].filter(([name, value]) => name !== "suite" && value !== "")]);
+    chart([["suite", query.get("suite")], ...[...query].filter(([name, value]) => name !== "suite" && value !== "")],
+      query.get("prime") === "all" ? "/charts/delay/primes" : undefined);
   }
 }

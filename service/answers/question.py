@@ -314,7 +314,7 @@ class PrimeRuns:
     capacity: pd.DataFrame
 
 
-MOST_PRIMES = 16  # kept, some megabytes each
+MOST_PRIMES = 32  # kept, some megabytes each
 _prime_runs = Kept(MOST_PRIMES)
 
 
@@ -322,21 +322,59 @@ def prime_runs(
     connection: Connection, suite: SuiteRecord, convention: Convention, prime: int
 ) -> PrimeRuns:
     """All that answers about one prime need, read by one statement and kept for this revision."""
-    from groktime.db.queries.frames import runs_frame
-
-    clock, thresholds = convention.clock, convention.thresholds
-    where = (str(connection.engine.url), suite.id, prime, clock, thresholds)
-    stamp = (suite.hash, suite.revision)
-    kept = _prime_runs.get(where, stamp)
+    kept = _prime_runs.get(_place(connection, suite, convention, prime), _moment(suite))
     if isinstance(kept, PrimeRuns):
         return kept
-    passages = _passages(clock, thresholds)
+    return _read_primes(connection, suite, convention, [prime])[prime]
+
+
+def keep_primes(connection: Connection, suite: SuiteRecord, convention: Convention) -> list[int]:
+    """The suite's primes, with their runs read by one statement for questions about each.
+
+    Of a suite with more of them than are kept, runs are read as they are asked for.
+    """
+    primes = primes_of(connection, suite.id)
+    missing = [
+        prime
+        for prime in primes
+        if _prime_runs.get(_place(connection, suite, convention, prime), _moment(suite)) is None
+    ]
+    if missing and len(primes) <= MOST_PRIMES:
+        _read_primes(connection, suite, convention, missing)
+    return primes
+
+
+def _place(
+    connection: Connection, suite: SuiteRecord, convention: Convention, prime: int
+) -> Hashable:
+    return str(connection.engine.url), suite.id, prime, convention.clock, convention.thresholds
+
+
+def _moment(suite: SuiteRecord) -> Hashable:
+    return suite.hash, suite.revision
+
+
+def _read_primes(
+    connection: Connection, suite: SuiteRecord, convention: Convention, primes: Sequence[int]
+) -> dict[int, PrimeRuns]:
+    from groktime.db.queries.frames import runs_frame
+
     frame = runs_frame(
-        connection, suite.id, ("speed", "grok"), passages, {"prime": prime}, whole=("capacity",)
+        connection,
+        suite.id,
+        ("speed", "grok"),
+        _passages(convention.clock, convention.thresholds),
+        {"prime": primes},
+        whole=("capacity",),
     )
     count = int((frame["kind"] != "capacity").sum())  # these come first
-    found = PrimeRuns(frame.iloc[:count], frame.iloc[count:])
-    _prime_runs.put(where, stamp, found)
+    runs, capacity = frame.iloc[:count], frame.iloc[count:]
+    found = {
+        prime: PrimeRuns(runs if len(primes) == 1 else runs[runs["prime"] == prime], capacity)
+        for prime in primes
+    }
+    for prime, kept in found.items():
+        _prime_runs.put(_place(connection, suite, convention, prime), _moment(suite), kept)
     return found
 
 

@@ -35,12 +35,21 @@ NVIDIA = Path("/proc/driver/nvidia/gpus")  # a folder for each GPU that the driv
 
 StackLimit = Callable[[RunSpec], int]  # most models of a run's shape in one stack
 
+# Of a cluster started here, how often its helpers look around: nobody reads what they would tell.
+# Ray's own values let the log monitor search its folder ten times a second.
+IDLE = {
+    "RAY_LOG_MONITOR_MANY_FILES_THRESHOLD": "0",
+    "LOG_NAME_UPDATE_INTERVAL_S": "3600",
+    "REPORTER_UPDATE_INTERVAL_MS": "60000",
+}
+
 # Before Ray is imported. Loggers that Tune adds by itself keep some 300 KB a trial in the driver.
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_AIR_NEW_OUTPUT": "0",  # the newer output talks even when told to be silent
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_prestart_worker_first_driver": "0",  # Tune's workers have an environment of their own
+    **IDLE,
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Ctrl-C ends the sweep, not one Tuner of it
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",  # the sweep tells what failed, once

@@ -54,6 +54,24 @@ def test_the_first_chart_is_asked_before_its_view_is_there_and_once(
     assert charts.count(charts[0]) == 1
 
 
+def test_all_primes_are_asked_for_once_and_early(browser: Browser, site: str) -> None:
+    page = browser.new_page()
+    charts: list[str] = []
+
+    def note(request: Request) -> None:
+        if urlsplit(request.url).path.startswith("/charts/"):
+            charts.append(request.url)
+
+    page.on("request", note)
+    page.route("**/views/*.js", lambda route: wait_for_chart(page, charts, route))
+    page.goto(f"{site}/view/delay?suite=tiny&prime=all&method=robust&clock=online")
+    page.wait_for_selector("main[data-state=settled] .multiple[data-state=ready]")
+    drawn = page.locator(".multiple[data-state=ready]").count()
+    page.close()
+    assert drawn > 1
+    assert len(charts) == 1, "one question for all of them"
+
+
 def wait_for_chart(page: Page, charts: list[str], route: Route) -> None:
     while not charts:
         page.wait_for_timeout(20)

@@ -1,6 +1,6 @@
 // Delay vs P: the paper's first figure, for one prime or for all.
 
-import { prefetch } from "../api.js";
+import { ask, prefetch } from "../api.js";
 import { el, rich } from "../dom.js";
 import { changed, go, here, path, settle } from "../address.js";
 import { ChartCard, sharedCaption } from "../chart-card.js";
@@ -31,6 +31,7 @@ export function view() {
   let suite;
   let cards = [];
   let timer;
+  let asking; // for the charts of all primes
   const scaled = (figure) => (here().query.get("scale") === "log" ? logDelay(figure) : figure);
   const single = new ChartCard({
     name: "delay", title: "Delay and speeds", height: "clamp(400px, calc(100vh - 300px), 680px)", adapt: scaled,
@@ -62,6 +63,7 @@ export function view() {
         explained(segmented("Figure", "arrangement", [{ value: "panels", text: "Two panels" }, { value: "twin", text: "Paper's" }], query.get("arrangement") ?? "panels"),
           "Delays above speeds over one axis of P, or both in one plot with two axes as in the paper."),
       ], FINE), suiteNote(suite));
+    asking?.abort();
     const several = query.get("prime") === "all";
     numbers.hidden = several;
     place.parentNode.classList.toggle("alone", several);
@@ -100,21 +102,46 @@ export function view() {
     });
     for (const panel of place.querySelectorAll(".multiples")) forgetPlots(panel);
     place.replaceChildren(el("div", { class: "multiples" }, cards.map((card) => card.node)), caption);
-    await together((card, i) => card.load(changed(chartQuery(query, suite, SETTINGS), { prime: suite.primes[i] })));
+    await fill(chartQuery(query, suite, SETTINGS));
   }
 
-  async function together(action) {
-    await Promise.all(cards.map(action));
+  // One question for all primes; its charts are drawn one after the other, each seen at once.
+  async function fill(query) {
+    asking?.abort();
+    const { signal } = (asking = new AbortController());
+    const mine = cards;
+    mine.forEach((card, i) => card.wait(changed(query, { prime: suite.primes[i] })));
+    try {
+      const { charts } = await ask(`/charts/delay/primes?${query}`, { signal });
+      for (const [i, card] of mine.entries()) {
+        const found = charts.find(({ prime }) => prime === suite.primes[i]);
+        await card.take(found ?? { problem: { status: 409, detail: "It has no runs yet." } });
+        await new Promise((resolve) => setTimeout(resolve)); // the browser paints
+        if (signal.aborted) return;
+      }
+      caption.replaceChildren(...rich(sharedCaption(mine)));
+    } catch (error) {
+      if (error.name !== "AbortError") for (const card of mine) card.refuse(error);
+    }
+  }
+
+  async function redraw() {
+    await Promise.all(cards.map((card) => card.redraw()));
     if (cards[0] !== single) caption.replaceChildren(...rich(sharedCaption(cards)));
   }
 
   function heard(event) {
     if (event.suite !== here().query.get("suite")) return;
     clearTimeout(timer);
-    timer = setTimeout(() => together((card) => card.load(card.query)), REFRESH_MS);
+    const again = () => (cards[0] === single ? single.load(single.query) : fill(changed(cards[0].query, { prime: "all" })));
+    timer = setTimeout(again, REFRESH_MS);
   }
 
-  return { node, update, heard, redraw: () => together((card) => card.redraw()), leave: () => clearTimeout(timer) };
+  const leave = () => {
+    clearTimeout(timer);
+    asking?.abort();
+  };
+  return { node, update, heard, redraw, leave };
 }
 
 function words() {

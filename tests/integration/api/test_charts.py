@@ -40,6 +40,30 @@ def test_every_chart_is_a_figure_that_says_what_it_shows(api: httpx.Client, name
     assert figure["layout"]["meta"]["caption"]
 
 
+def test_the_charts_of_all_primes_are_those_of_each_without_single_seeds(api: httpx.Client) -> None:
+    grid = api.get("/charts/delay/primes?suite=tiny&level=0.9")
+    assert grid.json()["suite"] == "tiny"
+    suites = api.get("/suites").json()["items"]
+    primes = next(suite["primes"] for suite in suites if suite["name"] == "tiny")
+    assert [chart["prime"] for chart in grid.json()["charts"]] == primes
+    for chart in grid.json()["charts"]:
+        alone = api.get(f"/charts/delay?suite=tiny&level=0.9&prime={chart['prime']}").json()
+        alone["data"] = [trace for trace in alone["data"] if trace.get("meta") != "detail"]
+        assert chart == {"prime": chart["prime"], "figure": alone, "problem": None}
+    known = {"If-None-Match": grid.headers["etag"]}
+    assert api.get(grid.url, headers=known).status_code == 304
+
+
+def test_a_prime_that_cannot_be_drawn_tells_why_beside_the_others(api: httpx.Client) -> None:
+    asked = "suite=decay&weight_decay=0.1&t_mem=0.999"
+    charts = api.get(f"/charts/delay/primes?{asked}").json()["charts"]
+    assert charts
+    for chart in charts:
+        alone = api.get(f"/charts/delay?{asked}&prime={chart['prime']}")
+        assert chart["figure"] is None
+        assert chart["problem"].items() <= alone.json().items()
+
+
 def test_the_delay_chart_shows_the_delays_of_the_answer(api: httpx.Client) -> None:
     figure = api.get("/charts/delay?prime=29").json()
     answer = api.get("/delay?prime=29").json()
