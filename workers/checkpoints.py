@@ -25,7 +25,7 @@ from groktime.service.spec import RunSpec
 from groktime.workers.engines import State
 from groktime.workers.folders import open_folder
 
-_VERSION = b"groktime checkpoint 1\n"
+VERSION = b"groktime checkpoint 1\n"
 _HEADER = "header"  # name of the JSON member; no parameter is called so
 _KEPT = 2
 _SUFFIX = ".checkpoint"
@@ -69,8 +69,8 @@ class CheckpointStore:
         except OSError as error:
             why = error.strerror or str(error)
             raise CheckpointError(f"checkpoint {path} cannot be read: {why}") from error
-        version, rest = content[: len(_VERSION)], content[len(_VERSION) :]
-        if version != _VERSION:
+        version, rest = content[: len(VERSION)], content[len(VERSION) :]
+        if version != VERSION:
             raise CheckpointError(f"checkpoint {path} is not of this version")
         digest, _, payload = rest.partition(b"\n")
         if hashlib.sha256(payload).hexdigest().encode() != digest:
@@ -105,7 +105,7 @@ class CheckpointStore:
         np.savez(archive, allow_pickle=False, **members)
         payload = archive.getvalue()
         digest = hashlib.sha256(payload).hexdigest().encode()
-        self._files.write(_name(key, epoch), b"".join([_VERSION, digest, b"\n", payload]))
+        self._files.write(_name(key, epoch), b"".join([VERSION, digest, b"\n", payload]))
         present = self._present(key)
         later = [other for other in present if other > epoch]
         usable = set(self.epochs(key, fingerprint)) if later else set()

@@ -1,4 +1,4 @@
-"""Runs the migrations on the connection that db.migrate hands over; there is no alembic.ini."""
+"""Runs the migrations on the connection that db.engine passes; there is no alembic.ini."""
 
 from __future__ import annotations
 

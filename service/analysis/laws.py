@@ -28,7 +28,7 @@ from groktime.service.analysis.survival import SpeedCurve
 from groktime.service.errors import AnalysisError
 
 Form = Literal["exponential", "power", "stretched", "critical"]
-FORMS: tuple[Form, ...] = ("exponential", "power", "stretched", "critical")
+FORMS: tuple[Form, ...] = get_args(Form)
 Window = tuple[float, float]
 
 MEMORISATION_WINDOW: Window = (0.0, 0.25)

@@ -128,19 +128,6 @@ class KaplanMeier:
         return next(found, math.inf)
 
 
-def median_rate_under_weights(
-    time: FloatArray, event: BoolArray, weights: CountArray
-) -> FloatArray:
-    """1 / Kaplan–Meier median of one width under many weightings of its runs.
-
-    `weights` is (runs, B): how often each run was drawn in each resample. Returns (B,), 0
-    where the median is not reached, NaN where nothing was drawn. Inverses are taken before
-    they are spread over resamples.
-    """
-    values, pick = _median_table(time, event, weights)
-    return np.asarray((1 / values)[pick], dtype=np.float64)
-
-
 def _median_table(
     time: FloatArray, event: BoolArray, weights: CountArray
 ) -> tuple[FloatArray, IndexArray]:

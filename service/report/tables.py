@@ -424,7 +424,7 @@ def _by_estimators(robust: CellTests, paper: CellTests) -> Iterator[str]:
 def _spread(content: SuiteContent, answer: CellTests) -> Iterator[str]:
     """The residuals' spread beside what their intervals alone would give."""
     cells = [c for c in answer.cells if c.residual is not None]
-    errors = [e for c in cells if (e := _error(c, answer.level)) is not None]
+    errors = [e for c in cells if (e := residual_error(c, answer.level)) is not None]
     if len(cells) < 3 or len(errors) < 3:
         return
     spread = float(np.std([c.residual for c in cells if c.residual is not None], ddof=1))
@@ -442,7 +442,7 @@ def _spread(content: SuiteContent, answer: CellTests) -> Iterator[str]:
     yield f"{told}."
 
 
-def _error(cell: CellRow, level: float) -> float | None:
+def residual_error(cell: CellRow, level: float) -> float | None:
     """Standard error of a residual from both intervals, dex; a bracket counts as uniform."""
     reach = 2 * float(stats.norm.ppf(0.5 + level / 2))
     parts = []

@@ -11,7 +11,7 @@ from groktime.service.analysis.inputs import FirstPassages
 from groktime.service.analysis.survival import (
     KaplanMeier,
     censoring_times,
-    median_rate_under_weights,
+    median_rates_under_weights,
 )
 
 # Remission times (weeks) of the 6-MP arm in Freireich et al. (1963), the textbook example.
@@ -80,11 +80,19 @@ def test_a_majority_reached_is_reached() -> None:
     assert KaplanMeier.of(time, event).median() == 250
 
 
+def rate_of_draws(time: np.ndarray, event: np.ndarray, counts: np.ndarray) -> float:
+    """1 / median of one width when each of its seeds is drawn so often."""
+    seeds, one = np.arange(len(time)), np.ones(len(time), dtype=int)
+    runs = FirstPassages(one, one.astype(float), seeds, np.where(event, time, np.nan), time)
+    _, (rates,) = median_rates_under_weights(runs, seeds, counts[:, None].astype(np.uint8))
+    return float(rates[0, 0])
+
+
 @given(observations, st.randoms(use_true_random=False))
 def test_weights_are_repetitions(data: tuple[np.ndarray, np.ndarray], random: object) -> None:
     time, event = data
     counts = np.array([random.randint(0, 3) for _ in time])
-    rate = median_rate_under_weights(time, event, counts[:, None].astype(np.uint8))[0]
+    rate = rate_of_draws(time, event, counts)
     if counts.sum() == 0:
         assert np.isnan(rate)
         return
@@ -94,8 +102,7 @@ def test_weights_are_repetitions(data: tuple[np.ndarray, np.ndarray], random: ob
 
 def test_weights_of_many_seeds_do_not_overflow() -> None:
     time, event = arrays(list(range(1, 202)), [True] * 201)
-    weights = np.ones((201, 1), dtype=np.uint8)
-    assert median_rate_under_weights(time, event, weights)[0] == pytest.approx(1 / 101)
+    assert rate_of_draws(time, event, np.ones(201)) == pytest.approx(1 / 101)
 
 
 @given(observations, st.integers(1, 40))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from groktime.service.report.tables import _error, offset_blocks, offset_sentences
+from groktime.service.report.tables import offset_blocks, offset_sentences, residual_error
 
 
 def row(median: float | None, rho: float | None, n: int = 10) -> Any:
@@ -56,8 +56,10 @@ def test_the_offset_is_told_apart_from_the_order_and_from_the_estimators() -> No
 
 
 def test_the_error_of_a_residual_joins_both_intervals_and_a_bracket_is_uniform() -> None:
-    assert _error(cell(2, 1e5, 5e4), 0.95) == pytest.approx((0.01**2 + 0.02**2) ** 0.5, rel=1e-3)
-    bracket = _error(cell(2, 1e5, 5e4, "separated"), 0.95)
+    assert residual_error(cell(2, 1e5, 5e4), 0.95) == pytest.approx(
+        (0.01**2 + 0.02**2) ** 0.5, rel=1e-3
+    )
+    bracket = residual_error(cell(2, 1e5, 5e4, "separated"), 0.95)
     assert bracket == pytest.approx((0.01**2 + 0.0784**2 / 12) ** 0.5, rel=1e-3)
 
 

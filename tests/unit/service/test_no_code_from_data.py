@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from groktime.service.errors import CheckpointError
-from groktime.workers.checkpoints import _VERSION, CheckpointStore
+from groktime.workers.checkpoints import VERSION, CheckpointStore
 
 ROOT = Path(__file__).parents[3]
 PACKAGES = ("service", "workers", "db", "api", "dashboard")
@@ -79,7 +79,7 @@ def test_a_checkpoint_with_a_pickled_object_is_refused_and_nothing_in_it_runs(
     path = tmp_path / key[:2] / key / "00000005.checkpoint"
     path.parent.mkdir(parents=True)
     digest = hashlib.sha256(payload).hexdigest().encode()
-    path.write_bytes(_VERSION + digest + b"\n" + payload)
+    path.write_bytes(VERSION + digest + b"\n" + payload)
     store = CheckpointStore(tmp_path)
     with pytest.raises(CheckpointError):
         store.load(key, 5)
