@@ -39,7 +39,7 @@ from groktime.workers.engines import stack_shape
 
 # The cost model's inputs. Launches are those counted on CUDA fake tensors; nobody has measured a
 # GPU, so the rest are round figures for one with 40 GB.
-LAUNCHES_PER_STEP, LAUNCHES_TO_MEASURE, LAUNCH_SECONDS = 392, 1461, 4e-6
+LAUNCHES_PER_STEP, LAUNCHES_TO_MEASURE, LAUNCH_SECONDS = 191, 124, 4e-6
 FLOPS = 4e12  # that small matrix products reach on a GPU which bundles share
 MEMORY_BYTES, MEMORY_SHARE = 40e9, 0.6
 SPREAD = 0.4  # standard deviation of log epochs around the expected

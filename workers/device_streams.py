@@ -65,10 +65,10 @@ def dropout_counters(examples: int, positions: Sequence[int], units: int) -> Ten
 def dropout_keep(keys: Tensor, counters: Tensor, thresholds: Tensor) -> Tensor:
     """1.0 where an element is kept and 0.0 where it is dropped.
 
-    keys [M], or [M, n] for as many blocks of counters, int64; counters [n, ·, units / 2];
-    thresholds [M, 1, 1, 1] float (16-bit threshold minus 32768); returns [M, n, ·, units].
+    keys [..., M, n] for as many blocks of counters, int64; counters [n, ·, units / 2];
+    thresholds [M, 1, 1, 1] float (16-bit threshold minus 32768); returns [..., M, n, ·, units].
     """
-    blocks = keys.reshape(keys.shape[0], -1, 1, 1)
+    blocks = keys[..., None, None]
     low = (blocks & 0xFFFF_FFFF).to(torch.int32)
     high = (blocks >> 32).to(torch.int32)
     word = counters ^ low

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from groktime.service.errors import ConfigurationError
-from groktime.service.spec import TOKENS, RunSpec
+from groktime.service.spec import TOKENS, RandomData, RunSpec
 
 if TYPE_CHECKING:
     import torch
@@ -146,9 +146,13 @@ def model_bytes(spec: RunSpec, device: str) -> int:
 
 
 def evaluation_bytes(spec: RunSpec) -> int:
-    """Memory that the evaluation of one example by one model takes on a GPU, rounded up."""
-    model = spec.model
-    return 4 * (TOKENS * (4 * model.hidden + 16 * model.width) + 4 * spec.vocabulary)
+    """Memory that the evaluation of one example by one model takes on a GPU, rounded up.
+
+    Positions that follow from the first token alone are evaluated once for all examples: the
+    first one, and the second where an operator stands there.
+    """
+    model, own = spec.model, TOKENS - (1 if isinstance(spec.data, RandomData) else 2)
+    return 4 * (own * (4 * model.hidden + 10 * model.width) + 4 * spec.vocabulary)
 
 
 def max_stack(spec: RunSpec, device: str = "auto", share: float = 1.0) -> int:

@@ -15,7 +15,7 @@ by name, [M, *shape]. Nothing is approximated; work that gives equal results is 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -30,6 +30,7 @@ from groktime.workers.operators import (
     Norm,
     Shared,
     Tape,
+    Turn,
     Value,
     add,
     add_bias,
@@ -37,6 +38,7 @@ from groktime.workers.operators import (
     beside,
     concatenate,
     feed_forward,
+    fused,
     halves,
     join,
     last_rows,
@@ -92,15 +94,30 @@ class Layout:
 
 @dataclass(frozen=True)
 class Masks:
-    """Dropout of one step: 1.0 keeps and 0.0 drops; kept elements are multiplied by `scale`.
+    """Dropout of one step: 0.0 drops; kept elements are multiplied by the mask and by `scale`.
 
     hidden[layer] is [M, n B, 4d] of all positions (the last layer: of the last one), projection
-    the same in units of d where the model has the released head projection. scale is [M, 1, 1].
+    the same in units of d where the model has the released head projection. scale is [M, 1, 1];
+    without one the masks hold it.
     """
 
     hidden: Sequence[Tensor]
     projection: Sequence[Tensor]
-    scale: Tensor
+    scale: Tensor | None
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a batch of examples finds its rows, all models one after the other: [M n B] each.
+
+    `rows` are those of all positions in the table, `own` those of the positions that are computed
+    per example, `prefix` those of the shared positions among the prefixes.
+    """
+
+    examples: int
+    rows: Tensor
+    own: Tensor
+    prefix: Tensor
 
 
 @dataclass(frozen=True)
@@ -150,10 +167,13 @@ class Transformer:
         first = torch.arange(layout.vocabulary, device=device)
         prefix = layout.rows(first[:, None].expand(-1, TOKENS))
         self.prefix_rows = prefix.mT[: layout.shared].flatten()  # [f V]
-        offsets = torch.arange(layout.shared, device=device)
-        self.prefix_offsets = offsets[:, None] * layout.vocabulary
+        self.prefix_offsets = torch.arange(layout.shared, device=device) * layout.vocabulary
+        self.sizes = [len(layout.pairs)] * TOKENS + [len(prefix) * layout.shared] * layout.shared
+        self._kept: dict[Hashable, Tensor] = {}
+        self._kept_turns: dict[Hashable, tuple[Turn, Turn]] = {}
         later = torch.full((TOKENS, TOKENS), -torch.inf, device=device).triu_(1)
         self.unseen = later[:, :, None, None, None]
+        self.positions = torch.arange(TOKENS, device=device)
         # Every head turns alike.
         angles = torch.from_numpy(rope_table(head_width)).to(torch.float32)
         self.cos, self.sin = angles.repeat(1, 1, model.heads).to(device)  # [4, d / 2]
@@ -162,22 +182,48 @@ class Transformer:
         self,
         tape: Tape,
         w: Weights,
-        rows: Tensor,
+        places: Places,
         prepared: Prepared,
         masks: Masks | None = None,
     ) -> Value:
-        """Logits of the last position, [M, B, V], of examples given as table rows [M, B, 4]."""
-        table, examples = prepared.table, rows.shape[1]
-        rows = rows.mT  # [M, 4, B]
+        """Logits of the last position, [M, B, V]."""
+        table = prepared.table
         if self.last == 0:
-            x = take(tape, table.own, rows[:, -1])
-            normed = take(tape, table.context, rows.flatten(1))
+            x = take(tape, table.own, places.own)
+            normed = take(tape, table.context, places.rows)
         else:
-            x, normed = self._inner(tape, w, rows, prepared, masks)
-            x = last_rows(tape, x, examples)
+            x, normed = self._inner(tape, w, places, prepared, masks)
+            x = last_rows(tape, x, places.examples)
         x = self._attend_last(tape, w, x, normed, masks)
         x = self._feed_forward(tape, w, self.last, x, masks)
         return linear(tape, self._norm(tape, w, "norm", x), w["out.weight"])
+
+    def columns(self, tokens: Tensor) -> Tensor:
+        """The rows of examples [M, n, 4] in tables of `sizes`: [M, n, 4 + f]."""
+        rows = self.layout.rows(tokens)
+        return torch.cat([rows, rows[..., :1] + self.prefix_offsets], dim=-1)
+
+    def places(self, columns: Tensor, batch: int, *, share: bool) -> list[Places]:
+        """The places of every batch of examples, whose columns count from the first model's."""
+        first = TOKENS - 1 if self.last == 0 else self.layout.shared if share else 0
+        parts = [slice(TOKENS), slice(first, TOKENS), slice(TOKENS, None)]
+        count = columns.shape[1]
+        by_part = [_by_batch(columns[..., part], batch) for part in parts]
+        sizes = [min(batch, count - start) for start in range(0, count, batch)]
+        return [
+            Places(size, *(part[i, ..., :size].flatten() for part in by_part))
+            for i, size in enumerate(sizes)
+        ]
+
+    def _keep(self, name: Hashable, make: Callable[[], Tensor]) -> Tensor:
+        """What is the same in every step: made once, since every kernel counts."""
+        if name not in self._kept:
+            self._kept[name] = make()
+        return self._kept[name]
+
+    def _in_all(self, name: str, rows: Tensor, size: int, models: int) -> Tensor:
+        """Rows [N] of every model's table of that size, as flat places [M N]."""
+        return self._keep((name, models), lambda: (_starts(rows, models) * size + rows).flatten())
 
     def prepare(self, tape: Tape, w: Weights, *, share: bool, dropout: bool) -> Prepared:
         """What a step or an evaluation computes once for all its examples."""
@@ -187,10 +233,11 @@ class Transformer:
 
     def _table(self, tape: Tape, w: Weights) -> Table:
         """Layer 0's inputs and projections for every (position, token) pair."""
-        models = w["embedding.weight"].data.shape[0]
-        x = take(tape, w["embedding.weight"], self.pair_tokens.expand(models, -1))
+        models, vocabulary = w["embedding.weight"].data.shape[0], self.layout.vocabulary
+        tokens = self._in_all("tokens", self.pair_tokens, vocabulary, models)
+        x = take(tape, w["embedding.weight"], tokens)
         if self.model.positions == "learned":
-            positions = self.pair_positions.expand(models, -1)
+            positions = self._in_all("positions", self.pair_positions, TOKENS, models)
             x = add(tape, x, take(tape, w["positions.weight"], positions))
         normed = self._norm(tape, w, "layers.0.attn.norm", x)
         if self.last == 0:
@@ -198,9 +245,9 @@ class Transformer:
         wq, wk = w["layers.0.attn.wq.weight"], w["layers.0.attn.wk.weight"]
         queries, values = linear(tape, normed, wq), self._values(tape, w, 0)
         if self.model.positions == "rope":
-            cos, sin = self.cos[self.pair_positions], self.sin[self.pair_positions]
-            queries = rotate(tape, queries, cos, sin)
-            keys = rotate(tape, linear(tape, normed, wk), cos, sin)
+            turns = self._turns("pairs", self.pair_positions)
+            queries = rotate(tape, queries, *turns)
+            keys = rotate(tape, linear(tape, normed, wk), *turns)
             context = beside(tape, keys, linear(tape, normed, values))
         else:
             context = linear(tape, normed, join(tape, wk, values))
@@ -209,8 +256,8 @@ class Transformer:
     def _prefix(self, tape: Tape, w: Weights, table: Table, *, dropout: bool) -> Prefix:
         """The positions that follow from the first token, once per token."""
         models, size = table.own.data.shape[0], self.layout.vocabulary
-        rows = self.prefix_rows.expand(models, -1).view(models, -1, size)
-        x = self._first_attention(tape, w, table, rows, 0, None)
+        rows = self._in_all("prefix", self.prefix_rows, self.sizes[0], models)
+        x = self._first_attention(tape, w, table, Places(size, rows, rows, rows), None)
         if dropout:
             return Prefix(x=x)
         x = self._feed_forward(tape, w, 0, x, None)
@@ -225,14 +272,14 @@ class Transformer:
         return prefix
 
     def _inner(
-        self, tape: Tape, w: Weights, rows: Tensor, prepared: Prepared, masks: Masks | None
+        self, tape: Tape, w: Weights, places: Places, prepared: Prepared, masks: Masks | None
     ) -> tuple[Value, Value]:
         """All layers but the last: its input, and that normalised at all four positions."""
-        prefix, examples = prepared.prefix or Prefix(), rows.shape[2]
-        known = 0 if prepared.prefix is None else self.layout.shared
-        at = (rows[:, :1] + self.prefix_offsets[:known]).flatten(1)  # [M, f B]
-        x = self._first_attention(tape, w, prepared.table, rows, known, masks)
-        shared = None if prefix.x is None else Shared(prefix.x, at)
+        prefix, examples, at = prepared.prefix or Prefix(), places.examples, places.prefix
+        x = self._first_attention(tape, w, prepared.table, places, masks)
+        shared = None
+        if prefix.x is not None:
+            shared = Shared(prefix.x, at, self._among(at, prefix.x.data, x.data))
         x = self._feed_forward(tape, w, 0, x, masks, shared)
         for layer in range(1, self.last):
             positions = slice(TOKENS - x.data.shape[1] // examples, TOKENS)
@@ -251,14 +298,32 @@ class Transformer:
             normed = join(tape, take(tape, prefix.normed, at), normed)
         return x, normed
 
+    def _among(self, at: Tensor, shared: Tensor, own: Tensor) -> Tensor | None:
+        """Places of shared rows [M, R, d] and of all own [M, N, d] in both, a model at a time."""
+        if not fused(own):
+            return None
+        (models, count, _), more = shared.shape, own.shape[1]
+        starts = self._keep(("starts", models, more), lambda: _starts(at, models) * more)
+        others = self._keep(
+            ("own", models, more),
+            lambda: (
+                (_starts(at, models) * (count + more) + count)
+                + torch.arange(more, device=at.device)
+            ),
+        )
+        return torch.cat([at.view(models, -1) + starts, others], dim=1).flatten()
+
     def _first_attention(
-        self, tape: Tape, w: Weights, table: Table, rows: Tensor, known: int, masks: Masks | None
+        self, tape: Tape, w: Weights, table: Table, places: Places, masks: Masks | None
     ) -> Value:
-        """The stream after layer 0's attention at all but the first `known` positions."""
-        x, q = halves(tape, take(tape, table.own, rows[:, known:].flatten(1)))
-        k, v = halves(tape, take(tape, table.context, rows.flatten(1)))
-        attended = attend(tape, self._attention(rows.shape[2]), q, k, v)
-        return self._add_attended(tape, w, 0, x, attended, masks)
+        """The stream after layer 0's attention at the positions that are computed."""
+        x, q = halves(tape, take(tape, table.own, places.own))
+        k, v = halves(tape, take(tape, table.context, places.rows))
+        attention = self._attention(places.examples)
+        if self._folded(0) and not self.model.released_head_projection:
+            # The table's values hold the output projection.
+            return attend(tape, attention, q, k, v, plus=x)
+        return self._add_attended(tape, w, 0, x, attend(tape, attention, q, k, v), masks)
 
     def _attention(self, examples: int) -> Attention:
         return Attention(examples, self.model.heads, self.scale, self.unseen)
@@ -293,10 +358,16 @@ class Transformer:
         """x [M, n B, d] turned by its positions in a model that does so."""
         if self.model.positions != "rope":
             return x
-        cos, sin = (
-            angle[positions].repeat_interleave(examples, dim=0) for angle in (self.cos, self.sin)
-        )
-        return rotate(tape, x, cos, sin)
+        name = (examples, positions.start, positions.stop)
+        return rotate(tape, x, *self._turns(name, self.positions[positions], examples))
+
+    def _turns(self, name: Hashable, positions: Tensor, examples: int = 1) -> tuple[Turn, Turn]:
+        """The turn of rows at these positions and the one back, made once for every name."""
+        if name not in self._kept_turns:
+            at = positions.repeat_interleave(examples)
+            cos, sin = self.cos[at], self.sin[at]
+            self._kept_turns[name] = Turn.of(cos, sin), Turn.of(cos, -sin)
+        return self._kept_turns[name]
 
     def _attend_last(
         self, tape: Tape, w: Weights, x: Value, normed: Value, masks: Masks | None
@@ -326,7 +397,7 @@ class Transformer:
         name = f"layers.{layer}.attn"
         released = self.model.released_head_projection
         if self._folded(layer) and layer == 0 and self.last > 0:
-            y = attended  # the table's values hold the output projection
+            y = attended
         else:
             weight = w[f"{name}.wo.weight"]
             if self._folded(layer):
@@ -363,9 +434,24 @@ class Transformer:
             w1=w[f"{name}.w1.weight"],
             w3=w.get(f"{name}.w3.weight"),
             w2=w[f"{name}.w2.weight"],
+            gated=self.model.ffn == "gated",
         )
         dropout = None if masks is None else Dropout(masks.hidden[layer], masks.scale)
         return feed_forward(tape, x, ffn, dropout, shared)
+
+
+def _starts(like: Tensor, models: int) -> Tensor:
+    """0, 1, … for each model, [M, 1]."""
+    return torch.arange(models, device=like.device)[:, None]
+
+
+def _by_batch(columns: Tensor, batch: int) -> Tensor:
+    """[M, n, C] as [batches, M, C, batch]; the last batch is filled up with any examples."""
+    models, count, width = columns.shape
+    short = -count % batch
+    if short:
+        columns = torch.cat([columns, columns[:, :short]], dim=1)
+    return columns.view(models, -1, batch, width).permute(1, 0, 3, 2).contiguous()
 
 
 class MLP:
@@ -373,8 +459,15 @@ class MLP:
 
     def __init__(self, model: ModelSpec, layout: Layout, device: torch.device) -> None:
         self.model, self.layout = model, layout
-        tokens = [token for _, token in layout.pairs]
-        self.pair_tokens = torch.tensor(tokens, device=device)
+        self.sizes = [layout.vocabulary] * TOKENS
+
+    def columns(self, tokens: Tensor) -> Tensor:
+        """The rows of examples [M, n, 4] in the embedding."""
+        return tokens
+
+    def places(self, columns: Tensor, batch: int, *, share: bool) -> list[Tensor]:
+        """The flat places of every batch of examples in the embeddings of all models."""
+        return [part.flatten() for part in torch.split(columns, batch, dim=1)]
 
     def prepare(self, tape: Tape, w: Weights, *, share: bool, dropout: bool) -> None:
         """Nothing is common to the examples of an MLP."""
@@ -383,11 +476,11 @@ class MLP:
         self,
         tape: Tape,
         w: Weights,
-        rows: Tensor,
+        places: Tensor,
         prepared: None,
         masks: Masks | None = None,
     ) -> Value:
-        tokens = take(tape, w["embedding.weight"], self.pair_tokens[rows].flatten(1))
+        tokens = take(tape, w["embedding.weight"], places)
         x = concatenate(tape, tokens, TOKENS)  # [M, B, 4d]
         hidden = silu(tape, linear(tape, x, w["mlp.w1.weight"]))
         if masks is not None:

@@ -6,9 +6,9 @@ Values are rows with a leading model axis: M models, N rows, d width.
 
 A tape keeps what each operator does on the way back, in the order of the way forward. Autograd
 would do the same: the same algebra under autograd takes 1.12 to 1.31 times as long for a step on a
-CPU (d = 128 to 20 at p = 113, d = 24 at p = 59: 1.31) and 319 kernels instead of 300. That alone
-would not keep the tape; it stays because autograd adds gradients up in another order, and runs
-would no longer be those of earlier checkpoints bit for bit.
+CPU (d = 128 to 20 at p = 113, d = 24 at p = 59: 1.31) and 19 kernels more. That alone would
+not keep the tape; it stays because autograd adds gradients up in another order, and runs would no
+longer be those of earlier checkpoints bit for bit.
 """
 
 from __future__ import annotations
@@ -41,7 +41,15 @@ class Value:
         """Add to the gradient of the last rows, those along axis 1."""
         if self.grad is None:
             self.grad = self.data.new_zeros(self.data.shape)
-        self.grad[:, -grad.shape[1] :] += grad
+        self.grad[:, -grad.shape[1] :].add_(grad)
+
+    def give_rows(self, grad: Tensor, at: Tensor) -> None:
+        """Add rows [M, N, d] to the gradient of the rows at flat places of a table [M, R, d]."""
+        if self.grad is not None and fused(grad):
+            width = grad.shape[2]
+            self.grad.view(-1, width).index_add_(0, at, grad.reshape(-1, width))
+        else:
+            self.give(_put(grad, at, self.data.shape[1]))
 
 
 class Tape:
@@ -135,13 +143,17 @@ def add_bias(tape: Tape, x: Value, bias: Value) -> Value:
     return tape.record(Value(x.data + bias.data[:, None]), backward)
 
 
-def masked(tape: Tape, x: Value, mask: Tensor, scale: Tensor) -> Value:
-    """Dropout: x ⊙ mask · scale, with mask of x's shape and scale [M, 1, 1]."""
+def masked(tape: Tape, x: Value, mask: Tensor, scale: Tensor | None) -> Value:
+    """Dropout: x ⊙ mask · scale, with mask of x's shape and scale [M, 1, 1] if not in the mask."""
 
     def backward(grad: Tensor) -> None:
-        x.give(grad.mul_(mask).mul_(scale))
+        x.give(_scaled(grad.mul_(mask), scale))
 
-    return tape.record(Value((x.data * mask).mul_(scale)), backward)
+    return tape.record(Value(_scaled(x.data * mask, scale)), backward)
+
+
+def _scaled(x: Tensor, scale: Tensor | None) -> Tensor:
+    return x if scale is None else x.mul_(scale)
 
 
 def last_rows(tape: Tape, x: Value, count: int) -> Value:
@@ -205,22 +217,9 @@ def _silu_slope(silu: Tensor, sigmoid: Tensor) -> Tensor:
     return torch.lerp(silu, silu.new_ones(()), sigmoid)
 
 
-def take(tape: Tape, table: Value, rows: Tensor) -> Value:
-    """Rows [M, N] of table [M, R, d]: [M, N, d]."""
-    at = _flat_rows(rows, table.data.shape[1])
-
-    def backward(grad: Tensor) -> None:
-        table.give(_put(grad, at, table.data.shape[1]))
-
-    return tape.record(Value(_get(table.data, at)), backward)
-
-
-def _flat_rows(rows: Tensor, size: int) -> Tensor:
-    """Rows [M, N] of tables of that size as rows of all tables one after the other."""
-    models = rows.shape[0]
-    if models > 1:
-        rows = rows + torch.arange(0, models * size, size, device=rows.device)[:, None]
-    return rows.flatten()
+def take(tape: Tape, table: Value, at: Tensor) -> Value:
+    """Rows of table [M, R, d] at flat places [M N], all tables one after the other: [M, N, d]."""
+    return tape.record(Value(_get(table.data, at)), lambda grad: table.give_rows(grad, at))
 
 
 def _get(table: Tensor, at: Tensor) -> Tensor:
@@ -236,20 +235,29 @@ def _put(rows: Tensor, at: Tensor, size: int) -> Tensor:
     return table.index_add_(0, at, rows.reshape(-1, width)).view(models, size, width)
 
 
-def rotate(tape: Tape, x: Value, cos: Tensor, sin: Tensor) -> Value:
-    """Turn adjacent pairs (2i, 2i + 1) of each row; cos and sin are [N, d / 2]."""
+@dataclass(frozen=True)
+class Turn:
+    """Angles of the pairs of each row, [N, d / 2]: cos, sin, and for fused kernels cos + i sin."""
 
-    def backward(grad: Tensor) -> None:
-        x.give(_turn(grad, cos, -sin))
+    cos: Tensor
+    sin: Tensor
+    both: Tensor | None
 
-    return tape.record(Value(_turn(x.data, cos, sin)), backward)
+    @classmethod
+    def of(cls, cos: Tensor, sin: Tensor) -> Turn:
+        return cls(cos, sin, torch.complex(cos, sin) if fused(cos) else None)
 
 
-def _turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    if fused(x):
+def rotate(tape: Tape, x: Value, there: Turn, back: Turn) -> Value:
+    """Turn adjacent pairs (2i, 2i + 1) of each row, and gradients back."""
+    return tape.record(Value(_turned(x.data, there)), lambda grad: x.give(_turned(grad, back)))
+
+
+def _turned(x: Tensor, by: Turn) -> Tensor:
+    if by.both is not None:
         pairs = torch.view_as_complex(x.contiguous().view(*x.shape[:-1], -1, 2))
-        return torch.view_as_real(pairs * torch.complex(cos, sin)).flatten(-2)
-    even, odd = x[..., 0::2], x[..., 1::2]
+        return torch.view_as_real(pairs * by.both).flatten(-2)
+    even, odd, cos, sin = x[..., 0::2], x[..., 1::2], by.cos, by.sin
     return torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)
 
 
@@ -287,17 +295,28 @@ def _normalise(x: Tensor, norm: Norm) -> tuple[Tensor, Tensor, Tensor]:
     return normed, unit, inverse
 
 
-def _normalise_backward(grad: Tensor, unit: Tensor, inverse: Tensor, norm: Norm) -> Tensor:
-    """The gradient of x, in which the part along x vanishes; gives those of gain and bias."""
+def _normalise_backward(
+    grad: Tensor, unit: Tensor, inverse: Tensor, norm: Norm, plus: Tensor | None = None
+) -> Tensor:
+    """The gradient of x (+ plus), without its part along x; gives those of gain and bias."""
     gain, width = norm.gain.data[:, None], grad.shape[-1]
     product = grad * unit
     norm.gain.give(product.sum(dim=1))
-    along = torch.bmm(product, gain.mT).div_(-width)  # [M, N, 1]
+    along = _times(product, gain.mT, -width)  # [M, N, 1]
     x_grad = torch.addcmul(grad * gain, unit, along)
     if norm.bias is not None:
         norm.bias.give(grad.sum(dim=1))
-        x_grad.sub_(torch.bmm(grad, gain.mT).div_(width))
-    return x_grad.mul_(inverse)
+        x_grad.sub_(_times(grad, gain.mT, width))
+    if plus is None:
+        return x_grad.mul_(inverse)
+    return torch.addcmul(plus, x_grad, inverse) if fused(grad) else x_grad.mul_(inverse).add_(plus)
+
+
+def _times(a: Tensor, b: Tensor, divisor: int) -> Tensor:
+    """The matrix product a b / divisor of each model."""
+    if fused(a):
+        return torch.baddbmm(a[..., : b.shape[2]], a, b, beta=0, alpha=1 / divisor)
+    return torch.bmm(a, b).div_(divisor)
 
 
 @dataclass(frozen=True)
@@ -317,8 +336,10 @@ class Attention:
         return x.view(x.shape[0], -1, self.examples, self.heads, x.shape[2] // self.heads)
 
 
-def attend(tape: Tape, shape: Attention, q: Value, k: Value, v: Value) -> Value:
-    """Attention of I positions [M, I B, ·] to J positions [M, J B, ·]: sums of values.
+def attend(
+    tape: Tape, shape: Attention, q: Value, k: Value, v: Value, plus: Value | None = None
+) -> Value:
+    """Attention of I positions [M, I B, ·] to J positions [M, J B, ·]: sums of values (+ plus).
 
     The queries are the last I of the J positions, each seeing the keys up to its own. There are
     at most four keys: products with them are sums of a few scaled vectors, which tiny matrix
@@ -326,21 +347,30 @@ def attend(tape: Tape, shape: Attention, q: Value, k: Value, v: Value) -> Value:
     """
     queries = shape.split(q.data)[:, :, None]  # [M, I, 1, B, H, e]
     keys, values = shape.split(k.data)[:, None], shape.split(v.data)[:, None]
-    scores = (queries * keys).sum(dim=-1, keepdim=True).mul_(shape.scale)  # [M, I, J, B, H, 1]
-    if queries.shape[1] > 1:
-        positions = keys.shape[2]
-        scores += shape.unseen[positions - queries.shape[1] : positions, :positions]
+    scores = (queries * keys).sum(dim=-1, keepdim=True)  # [M, I, J, B, H, 1]
+    asking, positions = queries.shape[1], keys.shape[2]
+    unseen = shape.unseen[positions - asking : positions, :positions]
     if fused(scores):
+        if asking > 1:
+            scores = torch.add(unseen, scores, alpha=shape.scale)
+        else:
+            scores.mul_(shape.scale)
         weights = scores.softmax(dim=2)
     else:
+        scores.mul_(shape.scale)
+        if asking > 1:
+            scores += unseen
         # Written out: torch's softmax along an inner axis rounds by the number of threads.
         weights = scores.sub_(scores.amax(dim=2, keepdim=True)).exp_()
         weights.div_(weights.sum(dim=2, keepdim=True))
 
+    def over_queries(terms: Tensor) -> Tensor:
+        return terms.squeeze(1) if fused(terms) and asking == 1 else terms.sum(dim=1)
+
     def backward(grad: Tensor) -> None:
         out_grad = shape.split(grad)[:, :, None]
         weights_grad = (out_grad * values).sum(dim=-1, keepdim=True)
-        v.give((weights * out_grad).sum(dim=1).view(v.data.shape))
+        v.give(over_queries(weights * out_grad).view(v.data.shape))
         if fused(weights):
             scores_grad = torch._softmax_backward_data(weights_grad, weights, 2, weights.dtype)
         else:
@@ -348,39 +378,50 @@ def attend(tape: Tape, shape: Attention, q: Value, k: Value, v: Value) -> Value:
             scores_grad = weights_grad.sub_(mean).mul_(weights)
         scores_grad = scores_grad.mul_(shape.scale)
         q.give((scores_grad * keys).sum(dim=2).view(q.data.shape))
-        k.give((scores_grad * queries).sum(dim=1).view(k.data.shape))
+        k.give(over_queries(scores_grad * queries).view(k.data.shape))
+        if plus is not None:
+            plus.give(grad)
 
-    out = (weights * values).sum(dim=2)
-    return tape.record(Value(out.view(*q.data.shape[:2], -1)), backward)
+    out = (weights * values).sum(dim=2).view(*q.data.shape[:2], -1)
+    return tape.record(Value(out if plus is None else plus.data + out), backward)
 
 
 @dataclass(frozen=True)
 class Shared:
-    """Rows [M, R, d] that are the same for many examples, and which of them each needs, [M, N].
+    """Rows [M, R, d] that are the same for many examples, and the places each needs of them.
 
-    Only dropout tells such examples apart.
+    Only dropout tells such examples apart. `at` are flat places in the shared rows. `among`, for
+    fused kernels alone, are those places and the examples' own in both kinds of rows together.
     """
 
     rows: Value
-    prefix: Tensor
+    at: Tensor
+    among: Tensor | None
 
 
 @dataclass(frozen=True)
 class FeedForward:
-    """The FFN's parameters: w1 and w3 (the gate, if any) [M, h, d], w2 [M, d, h]."""
+    """The FFN's parameters: w1 and w3 (the gate, if any) [M, h, d], w2 [M, d, h].
+
+    Where a GPU trains, w1 holds the rows of both, [M, 2 h, d]: one product instead of two.
+    """
 
     norm: Norm
     w1: Value
     w3: Value | None
     w2: Value
+    gated: bool
 
 
 @dataclass(frozen=True)
 class Dropout:
-    """1.0 keeps and 0.0 drops, [M, N, units]; kept units are multiplied by scale [M, 1, 1]."""
+    """What to multiply units by, [M, N, units]: 0.0 where dropped, and 1.0 or the scale where kept.
+
+    With 1.0 in the mask, kept units are to be multiplied by scale [M, 1, 1] as well.
+    """
 
     mask: Tensor
-    scale: Tensor
+    scale: Tensor | None
 
 
 def feed_forward(
@@ -394,48 +435,87 @@ def feed_forward(
     known = 0 if shared is None else shared.rows.data.shape[1]
     rows = x.data if shared is None else torch.cat([shared.rows.data, x.data], dim=1)
     normed, unit, inverse = _normalise(rows, ffn.norm)
-    silu = torch.bmm(normed, ffn.w1.data.mT)
-    sigmoid = silu.sigmoid()
-    silu.mul_(sigmoid)
-    gate = silu.new_ones(()) if ffn.w3 is None else torch.bmm(normed, ffn.w3.data.mT)
-    hidden = silu if ffn.w3 is None else silu * gate
+    hidden, hidden_backward = _hidden_units(normed, ffn)
     stream, used, w2 = x.data, hidden, ffn.w2.data
     if dropout is not None:
-        # Scaling the weight instead of the units saves a pass over the larger tensor.
-        w2 = w2 * dropout.scale
+        if dropout.scale is not None:
+            # Scaling the weight instead of the units saves a pass over the larger tensor.
+            w2 = w2 * dropout.scale
         if shared is None:
             used = hidden * dropout.mask
+        elif shared.among is not None:
+            stream, used = _get(rows, shared.among), _get(hidden, shared.among)
+            used.mul_(dropout.mask)
         else:
-            at, count = _flat_rows(shared.prefix, known), shared.prefix.shape[1]
-            stream = torch.cat([_get(rows[:, :known], at), x.data], dim=1)
+            count = dropout.mask.shape[1] - x.data.shape[1]
+            stream = torch.cat([_get(rows[:, :known], shared.at), x.data], dim=1)
             used = torch.empty_like(dropout.mask)
-            taken = _get(hidden[:, :known], at)
+            taken = _get(hidden[:, :known], shared.at)
             torch.mul(taken, dropout.mask[:, :count], out=used[:, :count])
             torch.mul(hidden[:, known:], dropout.mask[:, count:], out=used[:, count:])
+
+    def gathered(grad: Tensor) -> Tensor:
+        """The gradient of the rows from that of what was taken of them."""
+        if shared is None:
+            return grad
+        if shared.among is not None:
+            return _put(grad, shared.among, rows.shape[1])
+        count = grad.shape[1] - x.data.shape[1]
+        return torch.cat([_put(grad[:, :count], shared.at, known), grad[:, count:]], dim=1)
 
     def backward(grad: Tensor) -> None:
         w2_grad = _weight_gradient(grad, used)
         hidden_grad = torch.bmm(grad, w2)
         if dropout is not None:
-            w2_grad = w2_grad * dropout.scale
+            if dropout.scale is not None:
+                w2_grad = w2_grad * dropout.scale
             hidden_grad.mul_(dropout.mask)
         ffn.w2.give(w2_grad)
-        if shared is not None:
-            hidden_grad, grad = (
-                torch.cat([_put(part[:, :count], at, known), part[:, count:]], dim=1)
-                for part in (hidden_grad, grad)
-            )
-        # gate ⊙ silu' with silu'(h) = σ + silu·(1 − σ)
-        before_grad = torch.lerp(hidden, gate, sigmoid).mul_(hidden_grad)
-        ffn.w1.give(_weight_gradient(before_grad, normed))
-        normed_grad = torch.bmm(before_grad, ffn.w1.data)
-        if ffn.w3 is not None:
-            gate_grad = hidden_grad.mul_(silu)
-            ffn.w3.give(_weight_gradient(gate_grad, normed))
-            normed_grad = normed_grad.baddbmm_(gate_grad, ffn.w3.data)
-        x_grad = _normalise_backward(normed_grad, unit, inverse, ffn.norm).add_(grad)
+        normed_grad = hidden_backward(gathered(hidden_grad))
+        x_grad = _normalise_backward(normed_grad, unit, inverse, ffn.norm, gathered(grad))
         x.give(x_grad[:, known:])
         if shared is not None:
             shared.rows.give(x_grad[:, :known])
 
     return tape.record(Value(torch.baddbmm(stream, used, w2.mT)), backward)
+
+
+def _hidden_units(normed: Tensor, ffn: FeedForward) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """silu(u W1ᵀ) ⊙ (u W3ᵀ), and the gradient of u from theirs; that gives those of W1 and W3."""
+    if ffn.gated and ffn.w3 is None:
+        return _both_products(normed, ffn.w1)
+    silu = torch.bmm(normed, ffn.w1.data.mT)
+    sigmoid = silu.sigmoid()
+    silu.mul_(sigmoid)
+    gate = silu.new_ones(()) if ffn.w3 is None else torch.bmm(normed, ffn.w3.data.mT)
+    hidden = silu if ffn.w3 is None else silu * gate
+
+    def backward(grad: Tensor) -> Tensor:
+        # gate ⊙ silu' with silu'(h) = σ + silu·(1 − σ)
+        before_grad = torch.lerp(hidden, gate, sigmoid).mul_(grad)
+        ffn.w1.give(_weight_gradient(before_grad, normed))
+        normed_grad = torch.bmm(before_grad, ffn.w1.data)
+        if ffn.w3 is not None:
+            gate_grad = grad.mul_(silu)
+            ffn.w3.give(_weight_gradient(gate_grad, normed))
+            normed_grad = normed_grad.baddbmm_(gate_grad, ffn.w3.data)
+        return normed_grad
+
+    return hidden, backward
+
+
+def _both_products(normed: Tensor, both: Value) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """_hidden_units where one weight [M, 2 h, d] holds the rows of W1 and W3."""
+    products = torch.bmm(normed, both.data.mT)
+    before, gate = products.chunk(2, dim=2)
+    silu = torch.nn.functional.silu(before)
+
+    def backward(grad: Tensor) -> Tensor:
+        products_grad = torch.empty_like(products)
+        before_grad, gate_grad = products_grad.chunk(2, dim=2)
+        torch.mul(grad, silu, out=gate_grad)
+        torch.ops.aten.silu_backward.grad_input(grad.mul_(gate), before, grad_input=before_grad)
+        both.give(_weight_gradient(products_grad, normed))
+        return torch.bmm(products_grad, both.data)
+
+    return silu * gate, backward

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,13 +21,14 @@ from groktime.workers.device_streams import (
 )
 from groktime.workers.devices import EVALUATION_BYTES, evaluation_bytes
 from groktime.workers.engines import METRICS, State, stack_shape
-from groktime.workers.forward import MLP, Layout, Masks, Transformer
+from groktime.workers.forward import MLP, Layout, Masks, Places, Transformer
 from groktime.workers.graphed import Epoch, GraphedEpoch, StepMode
 from groktime.workers.model import FIRST_MOMENT, SECOND_MOMENT, run_parameters
 from groktime.workers.operators import Tape, Value, fused
 from groktime.workers.streams import Purpose, dropout_scale, dropout_threshold
 from groktime.workers.tasks import Dataset
 
+_MASK_BYTES = 8  # of a unit, while masks are made
 _CACHED_CHUNK = 1024  # examples evaluated at once: keeps one model's activations in a CPU's cache
 
 
@@ -43,6 +44,8 @@ class AdamW:
 
     def __init__(self, optimisers: Sequence[OptimiserSpec], device: torch.device) -> None:
         self.optimisers = optimisers
+        # One kernel has one learning rate for all its models and steps.
+        self.is_one = len(set(optimisers)) == 1 and optimisers[0].warmup == 0
 
         def column(values: Sequence[float]) -> Tensor:
             return torch.tensor(values, dtype=torch.float32, device=device)[:, None]
@@ -54,10 +57,10 @@ class AdamW:
         self.eps = column([o.eps for o in optimisers])
 
     def corrections(self, steps: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Factors of steps [..., M] counted from 1: [..., 3, M].
+        """Factors of steps [..., M] counted from 1: [..., 4, M].
 
         First lr / (1 − β1ᵗ), then 1 / √(1 − β2ᵗ), then 1 − lr·λ, with lr as far as it has warmed
-        up, in double precision before rounding.
+        up, in double precision before rounding; and t.
         """
         lr, beta1, beta2, decay, warmup = (
             np.array([getattr(o, name) for o in self.optimisers])
@@ -66,13 +69,16 @@ class AdamW:
         lr = np.where(steps < warmup, lr * (steps / np.maximum(warmup, 1)), lr)
         size = lr / (1 - beta1**steps)
         root = 1 / np.sqrt(1 - beta2**steps)
-        return np.stack([size, root, 1 - lr * decay], axis=-2).astype(np.float32)
+        return np.stack([size, root, 1 - lr * decay, steps], axis=-2).astype(np.float32)
 
     def step(
         self, weights: Tensor, first: Tensor, second: Tensor, gradient: Tensor, correction: Tensor
     ) -> None:
-        """Update weights and both moments in place; correction is [3, M] of this step."""
-        size, root, decay = correction[:, :, None]
+        """Update weights and both moments in place; correction is [4, M] of this step."""
+        size, root, decay, count = correction[:, :, None]
+        if fused(weights) and self.is_one:
+            self._one_kernel(weights, first, second, gradient, count)
+            return
         weights.mul_(decay)
         if fused(weights):
             first.lerp_(gradient, self.take1)
@@ -84,6 +90,27 @@ class AdamW:
         second.mul_(self.keep2).addcmul_(gradient * self.take2, gradient)
         denominator = second.sqrt().mul_(root).add_(self.eps)
         weights.sub_(first.div(denominator).mul_(size))
+
+    def _one_kernel(
+        self, weights: Tensor, first: Tensor, second: Tensor, gradient: Tensor, steps: Tensor
+    ) -> None:
+        """The step of all models at once; steps [M, 1] are counted from 1."""
+        o = self.optimisers[0]
+        torch._fused_adamw_(
+            list(weights.unbind()),
+            list(gradient.unbind()),
+            list(first.unbind()),
+            list(second.unbind()),
+            [],
+            list(steps[:, 0].unbind()),
+            lr=o.lr,
+            beta1=o.beta1,
+            beta2=o.beta2,
+            weight_decay=o.weight_decay,
+            eps=o.eps,
+            amsgrad=False,
+            maximize=False,
+        )
 
 
 class Slab:
@@ -107,20 +134,25 @@ class Slab:
         self.places = list(range(len(specs)))
         self.orders = list(orders) if orders is not None else None
         spec = specs[0]
+        self.fused = fused(torch.empty(0, device=device))
         self.parameters = run_parameters(spec)
+        if self.fused:
+            # W3 right after W1, whose place has the first of the two names: one product for both.
+            names = [parameter.name for parameter in self.parameters]
+            self.parameters.sort(key=lambda p: (names.index(_with_gate(p.name)), p.name))
         self.weights, self.first, self.second = (
             self._pack(states, prefix) for prefix in ("", FIRST_MOMENT, SECOND_MOMENT)
         )
         self.network: Transformer | MLP = (
             MLP if spec.model.architecture == "mlp" else Transformer
         )(spec.model, layout_of(spec), device)
-        rows = self.network.layout.rows
-        self.x_train = rows(self._stacked([data.x_train for data in datasets]))
+        columns = self.network.columns
+        self.x_train = columns(self._stacked([data.x_train for data in datasets]))
         self.y_train = self._stacked([data.y_train for data in datasets])
         # One pass evaluates whichever sets are measured: training examples first.
         self.evaluated_train = spec.data.n_train if spec.eval_train or spec.records_bits else 0
         n = self.evaluated_train
-        x_val = rows(self._stacked([data.x_val for data in datasets]))
+        x_val = columns(self._stacked([data.x_val for data in datasets]))
         y_val = self._stacked([data.y_val for data in datasets])
         self.x_eval = torch.cat([self.x_train[:, :n], x_val], dim=1)
         self.y_eval = torch.cat([self.y_train[:, :n], y_val], dim=1)
@@ -135,12 +167,14 @@ class Slab:
         models = [spec.model for spec in self.members]
         self.seeds = np.array([spec.seed for spec in self.members], dtype=np.uint64)
         self.optimiser = AdamW([spec.optimiser for spec in self.members], device)
-        self.leaves = {}
+        self.leaves: dict[str, Tensor] = {}
         start = 0
         for parameter in self.parameters:
             flat = self.weights[:, start : start + parameter.size]
-            view = flat.view(len(self.members), *parameter.shape)
-            self.leaves[parameter.name] = view
+            name = _with_gate(parameter.name) if self.fused else parameter.name
+            if name in self.leaves:
+                flat = self.weights[:, start - parameter.size : start + parameter.size]
+            self.leaves[name] = flat.view(len(self.members), -1, *parameter.shape[1:])
             start += parameter.size
         self.batch = min(spec.optimiser.batch_size, spec.data.n_train)
         self.dropout = any(model.dropout > 0 for model in models)
@@ -154,6 +188,9 @@ class Slab:
         self.thresholds = torch.tensor(thresholds, device=device).view(-1, 1, 1, 1)
         scales = [dropout_scale(model.dropout) for model in models]
         self.scales = torch.tensor(scales, device=device).view(-1, 1, 1)
+        first_rows = torch.arange(len(models), device=device)[:, None, None]
+        self.first_rows = first_rows * torch.tensor(self.network.sizes, device=device)  # [M, 1, C]
+        self.less_one = torch.tensor(-1.0, device=device)
         mlp = spec.model.architecture == "mlp"
         self.layers = 1 if mlp else spec.model.depth
         # Masks of all layers are made at once: those of inner layers' four positions, then the
@@ -171,10 +208,12 @@ class Slab:
         self.projection_counters = (
             counters(spec.model.width) if self.dropout and projection else None
         )
-        self.chunk = _CACHED_CHUNK
+        self.chunk, self.masked_steps = _CACHED_CHUNK, 1
         if device.type != "cpu":
             all_models = len(self.members) * evaluation_bytes(spec)
             self.chunk = max(_CACHED_CHUNK, EVALUATION_BYTES // all_models)
+            units = len(models) * self.batch * len(positions) * spec.model.hidden
+            self.masked_steps = max(1, EVALUATION_BYTES // (units * _MASK_BYTES))
         # Recorded and compiled code holds on to the tensors it was made with.
         self._step = self._loss_and_gradient
         if self._step_mode == "compile":
@@ -246,7 +285,7 @@ class Slab:
         number = done + np.arange(1, epochs + 1)[:, None]  # [K, M], from 1
         of_step = number[:, None] * 0 + np.arange(steps)[:, None]  # [K, S, M]
         step_count = (number[:, None] - 1) * steps + of_step + 1
-        corrections = self._send(self.optimiser.corrections(step_count))  # [K, S, 3, M]
+        corrections = self._send(self.optimiser.corrections(step_count))  # [K, S, 4, M]
         shuffle_keys = self._send(stream_keys(self.seeds, Purpose.SHUFFLE, number))  # [K, M]
         by_layer = (number[:, None, None], of_step[:, :, None], np.arange(self.layers)[:, None])
         hidden_keys, projection_keys = (
@@ -287,57 +326,86 @@ class Slab:
         self, order: Tensor, corrections: Tensor, hidden_keys: Tensor, projection_keys: Tensor
     ) -> tuple[Tensor, Tensor]:
         """One epoch: reals [M, 4] and counts [M, 3] in the order of METRICS."""
-        x = torch.take_along_dim(self.x_train, order[..., None], dim=1)
-        y = torch.take_along_dim(self.y_train, order, dim=1)
+        each = order[..., None].expand(-1, -1, self.x_train.shape[2])
+        x = self.x_train.gather(1, each) + self.first_rows
+        y = self.y_train.gather(1, order)
+        places: Sequence[Places | Tensor] = self.network.places(x, self.batch, share=self.share)
+        labels = torch.split(y, self.batch, dim=1)
+        masks = self._masks(hidden_keys, projection_keys, [part.shape[1] for part in labels])
+        gains, answers = [], []
+        for batch, wanted, mask, correction in zip(places, labels, masks, corrections, strict=True):
+            gain, answer, gradient = self._step(batch, wanted, mask)
+            gains.append(gain)
+            answers.append(answer)
+            self.optimiser.step(self.weights, self.first, self.second, gradient, correction)
+        correct = (torch.cat(answers, dim=1) == y).sum(dim=1)
+        return self._measure(self._mean_loss(gains), correct)
+
+    def _mean_loss(self, gains: Sequence[Tensor]) -> Tensor:
+        """The mean loss [M] of log-probabilities of the labels, [M, B] of each step."""
         loss = torch.zeros(len(self.members), dtype=self.wide, device=self.device)
-        correct = torch.zeros(len(self.members), dtype=torch.int64, device=self.device)
-        for step, start in enumerate(range(0, y.shape[1], self.batch)):
-            window = slice(start, start + self.batch)
-            labels = y[:, window]
-            losses, hits, gradient = self._step(
-                x[:, window], labels, hidden_keys[step], projection_keys[step]
+        # A CPU adds up step by step, as it always did: another order would round differently.
+        for part in [torch.cat(list(gains), dim=1)] if self.fused else gains:
+            loss -= part.sum(dim=1, dtype=self.wide)
+        return loss / self.y_train.shape[1]
+
+    def _masks(
+        self, hidden: Tensor, projection: Tensor, examples: Sequence[int]
+    ) -> Iterator[Masks | None]:
+        """The masks of each step from keys [S, L, M], made for several steps at a time."""
+        for first in range(0, len(examples), self.masked_steps):
+            together = examples[first : first + self.masked_steps]
+            if not self.dropout:
+                yield from [None] * len(together)
+                continue
+            steps = slice(first, first + len(together))
+            of_hidden, of_projection = (
+                self._kept(keys[steps], counters, together)
+                for keys, counters in (
+                    (hidden, self.hidden_counters),
+                    (projection, self.projection_counters),
+                )
             )
-            loss += losses.sum(dim=1, dtype=self.wide)
-            correct += hits
-            self.optimiser.step(self.weights, self.first, self.second, gradient, corrections[step])
-        return self._measure(loss / y.shape[1], correct)
+            scale = None if self.fused else self.scales
+            for at_hidden, at_projection in zip(of_hidden, of_projection, strict=True):
+                yield Masks(at_hidden, at_projection, scale)
 
-    def _masks(self, hidden: Tensor, projection: Tensor, examples: int) -> Masks | None:
-        if not self.dropout:
-            return None
-
-        def keep(keys: Tensor, counters: Tensor | None) -> Sequence[Tensor]:
-            if counters is None:
-                return ()
-            of_position = keys.mT.index_select(1, self.mask_layers)  # [M, n]
-            kept = dropout_keep(of_position, counters[:, :examples], self.thresholds)
-            return [part.flatten(1, 2) for part in torch.split(kept, self.positions, dim=1)]
-
-        return Masks(
-            keep(hidden, self.hidden_counters),
-            keep(projection, self.projection_counters),
-            self.scales,
-        )
+    def _kept(
+        self, keys: Tensor, counters: Tensor | None, examples: Sequence[int]
+    ) -> list[list[Tensor]]:
+        """Masks of some steps, by layer, from keys [S, L, M]; scaled where every kernel counts."""
+        if counters is None:
+            return [[] for _ in examples]
+        of_position = keys.mT.index_select(2, self.mask_layers)  # [S, M, n]
+        kept = dropout_keep(of_position, counters[:, : max(examples)], self.thresholds)
+        if self.fused:
+            kept.mul_(self.scales[..., None])
+        return [
+            [
+                part[:, :, :count].flatten(1, 2)
+                for part in torch.split(of_step, self.positions, dim=1)
+            ]
+            for of_step, count in zip(kept, examples, strict=True)
+        ]
 
     def _loss_and_gradient(
-        self, x: Tensor, y: Tensor, hidden_keys: Tensor, projection_keys: Tensor
+        self, places: Places | Tensor, y: Tensor, masks: Masks | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Losses of the batch [M, B], correct answers [M] and the flat gradient [M, P]."""
-        masks = self._masks(hidden_keys, projection_keys, y.shape[1])
+        """Log-probabilities of the labels and answers [M, B], and the flat gradient [M, P]."""
         tape, w = Tape(recording=True), self._values()
         prepared = self.network.prepare(tape, w, share=self.share, dropout=masks is not None)
-        logits = self.network.logits(tape, w, x, prepared, masks)  # type: ignore[arg-type]
+        logits = self.network.logits(tape, w, places, prepared, masks)  # type: ignore[arg-type]
         log_probabilities = logits.data.log_softmax(dim=-1)
         labels = y[..., None]
-        losses = -log_probabilities.gather(2, labels)[..., 0]
-        hits = (logits.data.argmax(dim=-1) == y).sum(dim=1)
+        gains = log_probabilities.gather(2, labels)[..., 0]
+        answers = logits.data.argmax(dim=-1)
         # The gradient of the mean loss by logits: probabilities, less one at the label.
-        share = torch.full(labels.shape, -1.0, device=self.device)
-        probabilities = log_probabilities.exp_().scatter_add_(2, labels, share)
+        less_one = self.less_one.expand(labels.shape)
+        probabilities = log_probabilities.exp_().scatter_add_(2, labels, less_one)
         logits.give(probabilities.div_(y.shape[1]))
         tape.backward()
         gradient = torch.cat([_gradient(value).flatten(1) for value in w.values()], dim=1)
-        return losses, hits, gradient
+        return gains, answers, gradient
 
     def _values(self) -> dict[str, Value]:
         """The weights as where a forward pass begins."""
@@ -365,20 +433,19 @@ class Slab:
 
     def evaluate(self) -> tuple[Tensor, Tensor]:
         """Loss and correctness of every evaluated example, [M, n]."""
-        losses = torch.empty(self.y_eval.shape, device=self.device)
-        hits = torch.empty(self.y_eval.shape, dtype=torch.bool, device=self.device)
         if self.y_eval.shape[1] == 0:
-            return losses, hits
+            nothing = torch.empty(self.y_eval.shape, device=self.device)
+            return nothing, nothing.bool()
         tape, w = Tape(recording=False), self._values()
         prepared = self.network.prepare(tape, w, share=True, dropout=False)
-        for start in range(0, self.y_eval.shape[1], self.chunk):
-            window = slice(start, start + self.chunk)
-            y = self.y_eval[:, window]
-            x = self.x_eval[:, window]
-            logits = self.network.logits(tape, w, x, prepared).data  # type: ignore[arg-type]
-            losses[:, window] = _losses(logits, y)
-            hits[:, window] = logits.argmax(dim=-1) == y
-        return losses, hits
+        losses, hits = [], []
+        size = min(self.chunk, self.y_eval.shape[1])
+        places = self.network.places(self.x_eval + self.first_rows, size, share=True)
+        for batch, y in zip(places, torch.split(self.y_eval, size, dim=1), strict=True):
+            logits = self.network.logits(tape, w, batch, prepared).data  # type: ignore[arg-type]
+            losses.append(_losses(logits, y))
+            hits.append(logits.argmax(dim=-1) == y)
+        return torch.cat(losses, dim=1), torch.cat(hits, dim=1)
 
     def _read(self, measured: Sequence[tuple[Tensor, Tensor]]) -> NDArray[Any]:
         reals = torch.stack([real for real, _ in measured], dim=1).cpu().numpy()  # [M, K, 4]
@@ -390,6 +457,11 @@ class Slab:
         for i, name in enumerate(("train_correct", "train_correct_eval", "val_correct")):
             metrics[name] = counts[..., i]
         return metrics
+
+
+def _with_gate(name: str) -> str:
+    """The name of the parameter that holds the one of this name too: W1's for the gate's W3."""
+    return name.replace(".w3.", ".w1.")
 
 
 def _losses(logits: Tensor, labels: Tensor) -> Tensor:

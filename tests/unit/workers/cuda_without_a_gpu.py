@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
+import weakref
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 GUARD = """
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -56,3 +58,25 @@ class Launches(TorchDispatchMode):
     @property
     def count(self) -> int:
         return self.by_name.total()
+
+
+class Memory(TorchDispatchMode):
+    """Adds up what is allocated on the device and not yet freed; `peak` is the most of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.peak = 0
+        self._live: dict[int, int] = {}
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        result = function(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, torch.Tensor) and tensor.device.type == "cuda":
+                storage = tensor.untyped_storage()
+                if storage._cdata not in self._live:
+                    self._live[storage._cdata] = storage.nbytes()
+                    self.peak = max(self.peak, sum(self._live.values()))
+                    weakref.finalize(storage, self._live.pop, storage._cdata, 0)
+        return result

@@ -18,7 +18,7 @@ from worker_runs import VARIANTS, make_run, same
 
 from groktime.service.errors import ConfigurationError
 from groktime.service.settings import Settings
-from groktime.workers import devices, engines, operators, slab, torch_engine, trainable
+from groktime.workers import devices, engines, forward, operators, slab, torch_engine, trainable
 from groktime.workers.checkpoints import CheckpointStore
 from groktime.workers.devices import free_memory, max_stack, model_bytes
 from groktime.workers.engines import engine_fingerprint, step_mode
@@ -40,18 +40,49 @@ def slab_of(seeds: list[int], step: StepMode = "plain", **model: object) -> Slab
     return Slab(specs, states, [0] * len(specs), datasets, None, CPU, step)
 
 
-@pytest.mark.parametrize("variant", ["central", "rope", "layer norm"])
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_fused_kernels_train_as_the_written_ones(
     variant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a GPU takes for softmax, norms, rotations and AdamW, on the CPU."""
-    written = slab_of([42, 43], **VARIANTS[variant]).advance(4)
-    for module in (operators, slab):
-        monkeypatch.setattr(module, "fused", lambda tensor: True)
-    fused = slab_of([42, 43], **VARIANTS[variant]).advance(4)
-    assert not same(fused, written)
+    """What a GPU takes for lookups, products, softmax, norms, masks and AdamW, on the CPU."""
+    written = slab_of([42, 43], **VARIANTS[variant])
+    curves = written.advance(4)
+    take_fused_kernels(monkeypatch)
+    fused = slab_of([42, 43], **VARIANTS[variant])
+    curves_fused = fused.advance(4)
+    assert not same(curves_fused, curves)
     for name in ("train_loss", "val_loss", "weight_norm"):
-        np.testing.assert_allclose(fused[name], written[name], rtol=1e-4)
+        np.testing.assert_allclose(curves_fused[name], curves[name], rtol=1e-5)
+    for name, values in written.state(1).items():
+        np.testing.assert_allclose(fused.state(1)[name], values, rtol=1e-3, atol=1e-5)
+
+
+def take_fused_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (operators, forward, slab):
+        monkeypatch.setattr(module, "fused", lambda tensor: True)
+
+
+def test_masks_made_for_several_steps_at_once_are_those_of_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    take_fused_kernels(monkeypatch)
+    one, several = slab_of([42, 43]), slab_of([42, 43])
+    several.masked_steps = 2
+    assert one.members[0].steps_per_epoch == 3
+    assert same(several.advance(3), one.advance(3))
+
+
+def test_models_of_different_optimisers_take_fused_steps_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    specs = [make_run(seed=seed, optimiser={"lr": lr}) for seed, lr in ((42, 1e-3), (43, 3e-3))]
+    states = [initial_state(spec) for spec in specs]
+    datasets = [make_dataset(spec) for spec in specs]
+    take_fused_kernels(monkeypatch)
+    together = Slab(specs, states, [0, 0], datasets, None, CPU).advance(3)
+    for place, spec in enumerate(specs):
+        alone = Slab([spec], [states[place]], [0], [datasets[place]], None, CPU).advance(3)
+        np.testing.assert_allclose(together[place]["val_loss"], alone[0]["val_loss"], rtol=1e-5)
 
 
 @pytest.mark.parametrize("variant", ["central", "rope", "two heads", "MLP"])

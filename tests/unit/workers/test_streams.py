@@ -63,7 +63,7 @@ def test_a_device_drops_the_elements_the_host_drops(
     key = stream_keys([seed], Purpose.DROPOUT, 1, 2, 0)
     threshold = torch.tensor(dropout_threshold(rate) - 32768.0).view(1, 1, 1, 1)
     counters = dropout_counters(examples, positions, units)
-    keep = dropout_keep(torch.from_numpy(key), counters, threshold)[0].numpy()
+    keep = dropout_keep(torch.from_numpy(key)[:, None], counters, threshold)[0].numpy()
     lanes = dropout_lanes(stream_key(seed, Purpose.DROPOUT, 1, 2, 0), 0, examples * 4 * units)
     expected = lanes.reshape(examples, 4, units)[:, positions] >= dropout_threshold(rate)
     assert np.array_equal(keep, expected.astype(np.float32))
