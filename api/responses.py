@@ -126,6 +126,7 @@ class AnswerCache:
     ) -> None:
         self._entries: OrderedDict[Hashable, Entry] = OrderedDict()
         self._flights: dict[Hashable, asyncio.Future[Entry]] = {}
+        self._looking: dict[Hashable, asyncio.Future[Any]] = {}
         self._bytes = 0
         self._max_bytes = max_bytes
         self.hold_seconds = hold_seconds
@@ -155,6 +156,34 @@ class AnswerCache:
     def under_way(self, asked: Hashable, stamp: Stamp, running: bool) -> bool:
         """Whether it is being computed already, so that asking costs nothing more."""
         return _flight(asked, stamp, running) in self._flights
+
+    async def looked_once(
+        self,
+        asked: Hashable,
+        version: int,
+        current: Callable[[], int | None],
+        look: Callable[[], V],
+    ) -> V:
+        """Look into the database in a thread; whoever asks the same meanwhile waits for it, too.
+
+        Only while the database is known to be at the version that the look began with: whoever
+        cannot know looks for itself, so that no answer is older than a look of its own would be.
+        """
+        flight = (asked, version)
+        under_way = self._looking.get(flight)
+        if under_way is not None and current() == version:
+            return await asyncio.shield(under_way)
+        mine = asyncio.ensure_future(anyio.to_thread.run_sync(look))
+        self._looking[flight] = mine
+
+        def forget(done: asyncio.Future[V]) -> None:
+            if self._looking.get(flight) is mine:
+                del self._looking[flight]
+            if not done.cancelled():
+                done.exception()  # seen: whoever asked may be gone
+
+        mine.add_done_callback(forget)
+        return await asyncio.shield(mine)
 
     async def computed_once(
         self,
@@ -268,7 +297,8 @@ async def chosen(request: Request, question: Question, about: About) -> Question
             with database.reading() as connection:
                 return choose(connection, question, about)
 
-        kept = answers.choices[key] = (version, await anyio.to_thread.run_sync(look))
+        found = await answers.looked_once(key, version, stamps.version, look)
+        kept = answers.choices[key] = (version, found)
     # What is read next is no more current than what was chosen.
     request.scope[CHOSEN_AT], found = kept
     return found
@@ -312,8 +342,9 @@ async def served(
     answers: AnswerCache = request.app.state.answers
     stamps: Stamps = request.app.state.stamps
 
+    version = request.scope.get(CHOSEN_AT, stamps.counted())
+
     def look() -> Look:
-        version = request.scope.get(CHOSEN_AT, stamps.counted())
         with database.reading() as connection:
             suite = find(connection)
             stamp = stamp_of(connection, suite)
@@ -322,7 +353,7 @@ async def served(
 
     looked = answers.looks.get(asked)
     if looked is None or looked.version != stamps.version():
-        looked = await anyio.to_thread.run_sync(look)
+        looked = await answers.looked_once(asked, version, stamps.version, look)
         answers.looks[asked] = looked
     suite, stamp = looked.suite, looked.stamp
     wanted = Wanted.of(request.scope["headers"])

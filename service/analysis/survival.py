@@ -341,9 +341,9 @@ def _counts(runs: FirstPassages, here: IntArray, width: int) -> dict[str, int]:
     open_ended, diverged = np.isnan(runs.epoch[here]), runs.diverged[here]
     return {
         "seeds": len(here),
-        "reached": int(np.sum(~open_ended)),
-        "censored": int(np.sum(open_ended & ~diverged)),
-        "diverged": int(np.sum(open_ended & diverged)),
+        "reached": int(np.count_nonzero(~open_ended)),
+        "censored": int(np.count_nonzero(open_ended & ~diverged)),
+        "diverged": int(np.count_nonzero(open_ended & diverged)),
         "missing": int(runs.missing.get(width, 0)),
     }
 
@@ -405,6 +405,7 @@ def speeds(
         runs = runs.in_steps()
     limit = common_horizon(runs) if horizon is None else horizon
     time, event = censoring_times(runs), ~np.isnan(runs.epoch)
+    seeds = _seed_speeds(runs)
     points = []
     for width, params, here in _widths(runs):
         reached = runs.epoch[here][event[here]]
@@ -422,17 +423,24 @@ def speeds(
                 restricted_mean=finite(curve.restricted_mean(limit)),
                 horizon=limit,
                 **_counts(runs, here, width),
-                values=tuple(_seed_speed(runs, i) for i in here),
+                values=tuple(seeds[i] for i in here.tolist()),
             )
         )
     return tuple(points)
 
 
-def _seed_speed(runs: FirstPassages, i: int) -> SeedSpeed:
-    return SeedSpeed(
-        run=int(runs.run[i]),
-        seed=int(runs.seed[i]),
-        value=finite(runs.epoch[i]),
-        last=float(runs.last_epoch[i]),
-        diverged=bool(runs.diverged[i]),
-    )
+def _seed_speeds(runs: FirstPassages) -> list[SeedSpeed]:
+    """Of every run; whole columns become plain numbers at once."""
+    columns = (runs.run, runs.seed, runs.epoch, runs.last_epoch, runs.diverged)
+    return [
+        SeedSpeed(
+            run=int(run),
+            seed=int(seed),
+            value=finite(epoch),
+            last=float(last),
+            diverged=bool(diverged),
+        )
+        for run, seed, epoch, last, diverged in zip(
+            *(column.tolist() for column in columns), strict=True
+        )
+    ]

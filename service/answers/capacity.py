@@ -97,7 +97,7 @@ def bits_per_parameter(
     chosen = capacity_runs(capacity, values)
     own = fitted_capacity(chosen, method, level)
     if own is not None and own.c_model is not None:
-        donor = _donor(connection, measured_runs(chosen))
+        donor = _donor(connection, chosen)
         if donor is not None:
             return choose_c_model(None, own, donor)
         return choose_c_model(own, None, suite.name)
@@ -113,10 +113,13 @@ def bits_per_parameter(
 
 
 def _donor(connection: Connection, runs: pd.DataFrame) -> str | None:
-    """The suite that trained these runs, where another did and is still here."""
-    if not runs["inherited"].all():
+    """The suite that trained those of these runs that are fitted, where another is still here."""
+    if not runs["inherited"].any():
         return None
-    name = connection.scalar(text(DONOR), {"run_id": int(runs["run_id"].iloc[0])})
+    fitted = measured_runs(runs)
+    if not fitted["inherited"].all():
+        return None
+    name = connection.scalar(text(DONOR), {"run_id": int(fitted["run_id"].iloc[0])})
     return None if name is None else str(name)
 
 
@@ -169,14 +172,21 @@ def _kept_fit(
 
 def measured_runs(runs: pd.DataFrame) -> pd.DataFrame:
     """Finished runs of the prime with most of them: those that are fitted."""
-    done, _ = closed(runs)
-    done = done[done["bits"].notna()]
-    return done[done["prime"] == done["prime"].value_counts().index[0]] if len(done) else done
+    return _measured(closed(runs)[0])
+
+
+def _measured(done: pd.DataFrame) -> pd.DataFrame:
+    measured: pd.DataFrame = done[done["bits"].notna()]
+    if not len(measured) or measured["prime"].nunique() == 1:
+        return measured
+    most: pd.DataFrame = measured[measured["prime"] == measured["prime"].value_counts().index[0]]
+    return most
 
 
 def capacity_inputs(runs: pd.DataFrame) -> CapacityRuns | None:
     """The measured runs as the analysis wants them."""
-    done, (_, missing) = measured_runs(runs), closed(runs)
+    finished, missing = closed(runs)
+    done = _measured(finished)
     if not len(done):
         return None
     return CapacityRuns(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -110,8 +111,8 @@ def provenance(suite: SuiteRecord, cell: Cell, convention: Convention) -> Proven
 
 def _values(cell: Cell, name: str) -> tuple[str, ...]:
     """What a column of text has in any run of the cell."""
-    both = (cell.speed[name].dropna().unique(), cell.grok[name].dropna().unique())
-    return tuple(sorted({str(value) for values in both for value in values}))
+    both = (*cell.speed[name].unique(), *cell.grok[name].unique())
+    return tuple(sorted({value for value in both if isinstance(value, str)}))  # not NULL
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,6 +131,11 @@ class CellContext:
     def convention(self) -> Convention:
         return self.results.convention
 
+    @cached_property
+    def provenance(self) -> Provenance:
+        """How answers about the cell came about."""
+        return provenance(self.suite, self.cell, self.convention)
+
     def head(self) -> dict[str, Any]:
         """The fields every answer about a cell begins with."""
         return {
@@ -139,7 +145,7 @@ class CellContext:
             "setting": self.cell.setting,
             "method": self.convention.method,
             "clock": self.convention.clock,
-            "provenance": provenance(self.suite, self.cell, self.convention),
+            "provenance": self.provenance,
             "chosen": self.choice or None,
         }
 

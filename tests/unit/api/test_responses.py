@@ -119,6 +119,56 @@ def test_an_answer_is_served_while_its_data_last_or_a_moment_longer(
     assert (cache.fresh("q", stamp, running) is not None) == served
 
 
+@pytest.mark.parametrize(
+    ("current", "looks"),
+    [
+        (1, 1),  # the database is as it was when the first look began
+        (2, 8),  # it has changed since
+        (None, 8),  # nobody knows
+    ],
+)
+def test_who_asks_during_a_look_waits_for_it_while_it_is_known_to_be_current(
+    current: int | None, looks: int
+) -> None:
+    cache = AnswerCache()
+    begun: list[int] = []
+    all_asked = threading.Event()
+
+    def look() -> str:
+        begun.append(1)
+        assert all_asked.wait(60)
+        return "found"
+
+    async def ask() -> list[str]:
+        asking = [
+            asyncio.ensure_future(cache.looked_once("q", 1, lambda: current, look))
+            for _ in range(8)
+        ]
+        while len(begun) < looks:
+            await asyncio.sleep(0)
+        all_asked.set()
+        return await asyncio.gather(*asking)
+
+    assert asyncio.run(ask()) == ["found"] * 8
+    assert len(begun) == looks
+
+
+def test_a_look_that_fails_is_told_to_all_and_begun_anew() -> None:
+    cache = AnswerCache()
+
+    def fail() -> str:
+        raise ValueError("no such suite")
+
+    async def ask() -> list[object]:
+        asking = (cache.looked_once("q", 1, lambda: 1, fail) for _ in range(3))
+        told: list[object] = list(await asyncio.gather(*asking, return_exceptions=True))
+        return [*told, await cache.looked_once("q", 1, lambda: 1, lambda: "found")]
+
+    *told, found = asyncio.run(ask())
+    assert [str(error) for error in told] == ["no such suite"] * 3
+    assert found == "found"
+
+
 def test_the_least_recently_used_answers_go_first() -> None:
     cache = AnswerCache(max_bytes=250)
 
