@@ -41,7 +41,7 @@ from groktime.service.analysis.robustness import AxisTrend
 from groktime.service.answers.cell import setting_value, sortable, swept_axes
 from groktime.service.answers.cell_tests import CellTests, Pooled, pooled_tests
 from groktime.service.answers.question import SettingValue, Thresholds
-from groktime.service.spec import SETTING_COLUMNS
+from groktime.service.spec import SETTING_COLUMNS, ModelSpec, ModularData, OptimiserSpec
 from groktime.service.words import (
     ALPHA,
     EN_DASH,
@@ -71,28 +71,14 @@ TABLES: Mapping[tuple[str, ...], str] = {
     ("depth",): "depth",
     ("operation",): "operation",
 }
-# What every published run has in common; the model without positions is what its code trained.
+# What every published run has in common: the usual values of a spec, which are the paper's, but
+# for positions, which its code never trained.
 PUBLISHED_RUNS: Mapping[str, SettingValue] = {
-    "task": "modular",
-    "operation": "/",
-    "train_fraction": 0.5,
-    "split": "random",
-    "architecture": "transformer",
-    "depth": 2,
-    "heads": 1,
-    "positions": "none",
-    "norm": "rms",
-    "ffn": "gated",
-    "released_head_projection": False,
-    "dropout": 0.2,
-    "init_scale": 1.0,
-    "lr": 1e-3,
-    "beta1": 0.9,
-    "beta2": 0.98,
-    "eps": 1e-8,
-    "weight_decay": 1.0,
-    "batch_size": 512,
-}
+    name: field.default
+    for part in (ModularData, ModelSpec, OptimiserSpec)
+    for name, field in part.model_fields.items()
+    if name in SETTING_COLUMNS
+} | {"positions": "none"}
 TASK = ("task", "operation")
 
 
