@@ -6,10 +6,11 @@ designs place the crossing and the onset of the same cells: the chooser of servi
 bisection with three seeds, and the paper's grid (counted, not simulated). What is compared are the
 estimators of service/analysis on the runs each of them trained.
 
-The chooser and the factor of its interval were tuned on the first two kinds of cells; the held-out
-ones have other curves or other noise (networks with rotary positions), another spread of the onset
-and other random numbers, and nothing was tuned on them. `--replay` lets the chooser choose among
-the runs of recorded suites instead, and compares with what all of these runs say.
+The chooser and what it expects of noise, slopes and scales come from the first two kinds of cells;
+the held-out ones have other curves or other noise (networks with rotary positions), another spread
+of the onset and other random numbers, and nothing was taken from them.
+`--replay` lets the chooser choose among the runs of recorded suites instead, and compares with what
+all of these runs say.
 
     python -m benchmarks.locate [--cells 300] [--quick] [--json] [--replay]
 """
@@ -53,6 +54,7 @@ PAPER_GROK = (*range(20, 129, 2), *range(130, 257, 10))
 PAPER_SEEDS = 10
 SEEDS = tuple(range(42, 52))
 CAP = 5000
+NEVER = 1e9  # ln T where generalising is impossible
 AT_ONCE = 2  # runs trained side by side
 RESAMPLES = 400  # for intervals where there are seeds enough
 
@@ -68,6 +70,13 @@ class Curve:
     def __call__(self, log_params: float) -> float:
         below = math.exp(self.log_c - log_params)
         return math.inf if below >= 1 else self.a - self.gamma * math.log1p(-below)
+
+    def over(self, log_params: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """The same at many sizes."""
+        below = np.minimum(np.exp(self.log_c - log_params), 1.0)
+        with np.errstate(divide="ignore"):
+            found: np.ndarray[Any, Any] = self.a - self.gamma * np.log1p(-below)
+        return found
 
 
 @dataclass(frozen=True)
@@ -143,9 +152,10 @@ class Cell:
         self.p_onset = self.p_cross + self.rng.normal(ONSET_OFFSET, ONSET_SPREAD)
 
     def _truth(self) -> float:
-        low, high = math.log(self.params[16]), math.log(self.params[256])
-        x = np.linspace(low, high, 4001)
-        d = np.array([self.mem(v) - self.gen(v) for v in x])
+        x = np.linspace(math.log(self.params[16]), math.log(self.params[256]), 4001)
+        d = self.shape.mem.over(x - self.shift) - np.minimum(
+            self.shape.gen.over(x - self.shift), NEVER
+        )
         ok = np.flatnonzero((d[:-1] > 0) & (d[1:] <= 0))
         if not len(ok):
             raise LookupError("no crossing")
@@ -156,7 +166,7 @@ class Cell:
 
     def gen(self, x: float) -> float:
         value = self.shape.gen(x - self.shift)
-        return value if math.isfinite(value) else 1e9
+        return value if math.isfinite(value) else NEVER
 
     def run(self, kind: LocatedKind, width: int, seed: int) -> Finding:
         key = (kind, width, seed)
@@ -253,6 +263,7 @@ def estimate(cell: Cell | RecordedCell, findings: Sequence[Finding]) -> tuple[Es
         val,
         column("grok", passage),
         column("grok", lambda f: f.last_epoch),
+        located=True,
     )
     cross = crossing(mem, grok.generalisation(), n_resamples=RESAMPLES).p_cross
     return _logarithms(cross), _logarithms(onset(grok).p_onset)

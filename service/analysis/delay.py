@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Literal
 
@@ -28,6 +28,7 @@ from groktime.service.analysis.inputs import (
     IntArray,
     finite,
 )
+from groktime.service.analysis.located import located_onset_limits
 
 Regime = Literal["under_capacity", "memorised_only", "immediate", "grokking", "mixed"]
 
@@ -304,6 +305,9 @@ OnsetStatus = Literal[
 ]
 
 
+OnsetInterval = Literal["profile", "located"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class OnsetEstimate:
     """P_onset; an end is None where the data do not bound it on that side."""
@@ -312,6 +316,10 @@ class OnsetEstimate:
     low: float | None = None
     high: float | None = None
     level: Annotated[float | None, Field(description="null: low and high are a bracket")] = None
+    interval: Annotated[
+        OnsetInterval | None,
+        Field(description="located: chosen runs, with the recorded scale of P(delayed)"),
+    ] = None
     rule: str
     status: OnsetStatus
     at_floor: Annotated[bool, Field(description="already grokking at the smallest P measured")] = (
@@ -361,7 +369,9 @@ def onset(runs: GrokRuns, *, method: str = "robust", level: float = 0.95) -> Ons
     per_run = delays(runs, method=chosen)
     points = delay_curve(per_run.width, per_run.params, per_run.counted())
     return Onset(
-        p_onset=_by_paper(points) if chosen == "paper" else _by_logit(points, level),
+        p_onset=_by_paper(points)
+        if chosen == "paper"
+        else _by_logit(points, level, located=runs.located),
         points=points,
         seeds=len(np.unique(per_run.seed)),
         censored=int(per_run.censored.sum()),
@@ -392,7 +402,7 @@ def _by_paper(points: tuple[OnsetPoint, ...]) -> OnsetEstimate:
     )
 
 
-def _by_logit(points: tuple[OnsetPoint, ...], level: float) -> OnsetEstimate:
+def _by_logit(points: tuple[OnsetPoint, ...], level: float, *, located: bool) -> OnsetEstimate:
     found = partial(OnsetEstimate, rule="P at which half of the seeds are delayed")
     if len(points) < 2:
         return found(status="insufficient_data")
@@ -403,19 +413,20 @@ def _by_logit(points: tuple[OnsetPoint, ...], level: float) -> OnsetEstimate:
         return found(status="above_range", low=largest, at_cap=True)
     last_zero = float(max(p.params for p in points if p.positive < p.seeds))
     first_positive = float(min(p.params for p in points if p.positive))
+    data = Grouped(
+        np.log([float(p.params) for p in points]),
+        np.array([float(p.positive) for p in points]),
+        np.array([float(p.seeds) for p in points]),
+    )
     if last_zero < first_positive:
-        return found(
+        between = found(
             estimate=float(np.sqrt(last_zero * first_positive)),
             low=last_zero,
             high=first_positive,
             status="separated",
             at_cap=first_positive == largest,
         )
-    data = Grouped(
-        np.log([float(p.params) for p in points]),
-        np.array([float(p.positive) for p in points]),
-        np.array([float(p.seeds) for p in points]),
-    )
+        return _located(between, data, level) if located else between
     fit = firth_logit(data.x, data.positive, data.total)
     reentrant = _reentrant(points)
     below = fit.midpoint < data.x[0] - ROUNDING
@@ -426,13 +437,26 @@ def _by_logit(points: tuple[OnsetPoint, ...], level: float) -> OnsetEstimate:
         return found(status="at_floor", high=smallest, at_floor=True)
     if above:
         return found(status="above_range", low=largest, at_cap=True)
+    inside = found(
+        estimate=float(np.exp(fit.midpoint)), status="reentrant" if reentrant else "fitted"
+    )
+    if located:
+        return _located(inside, data, level)
     low, high = midpoint_interval(fit, data, level)
-    return found(
-        estimate=float(np.exp(fit.midpoint)),
+    return replace(
+        inside,
         low=finite(np.exp(low)) or None,  # exp(−∞): open
         high=finite(np.exp(high)),
         level=level,
-        status="reentrant" if reentrant else "fitted",
+        interval="profile",
+    )
+
+
+def _located(found: OnsetEstimate, data: Grouped, level: float) -> OnsetEstimate:
+    """The same estimate with the interval of chosen runs, which are few and close together."""
+    low, high = located_onset_limits(data.x, data.positive, data.total, level)
+    return replace(
+        found, low=float(np.exp(low)), high=float(np.exp(high)), level=level, interval="located"
     )
 
 

@@ -177,6 +177,7 @@ class GrokRuns:
     gen_threshold: float = 0.99
     steps_per_epoch: int = 1
     min_delay: MinimumDelay = ANY_DELAY
+    located: bool = False  # runs were chosen as they came
     crossing_seeds: frozenset[int] | None = None  # apart from the onset's; None: all serve both
     run: IntArray = field(default_factory=_no_ids)  # ids; none given = positions
 

@@ -243,6 +243,7 @@ def grok_runs(cell: Cell, convention: Convention) -> GrokRuns:
         gen_threshold=thresholds.t_gen,
         steps_per_epoch=cell.steps_per_epoch,
         min_delay=convention.min_delay,
+        located=bool(runs["located"].any()),
         crossing_seeds=frozenset(int(seed) for seed in cell.speed["seed"].unique())
         if runs["seeds_apart"].any()
         else None,

@@ -83,6 +83,7 @@ class CellRow:
     p_onset: float | None
     p_onset_low: float | None
     p_onset_high: float | None
+    p_onset_level: Annotated[float | None, Field(description="null: its ends are a bracket")]
     onset_status: str
     at_floor: bool
     at_cap: bool
@@ -275,6 +276,7 @@ def _row(trained: Cell, cell: AnalysedCell) -> CellRow:
         p_onset=p_onset.estimate,
         p_onset_low=p_onset.low,
         p_onset_high=p_onset.high,
+        p_onset_level=p_onset.level,
         onset_status=p_onset.status,
         at_floor=p_onset.at_floor,
         at_cap=p_onset.at_cap,

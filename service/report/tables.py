@@ -447,15 +447,13 @@ def residual_error(cell: CellRow, level: float) -> float | None:
     reach = 2 * float(stats.norm.ppf(0.5 + level / 2))
     parts = []
     ends = (cell.p_cross_low, cell.p_cross_high), (cell.p_onset_low, cell.p_onset_high)
-    for (low, high), divided in zip(ends, (reach, _divisor(cell, reach)), strict=True):
+    uniform = float(np.sqrt(12))
+    divisors = reach, uniform if cell.p_onset_level is None else reach
+    for (low, high), divided in zip(ends, divisors, strict=True):
         if not low or not high:
             return None
         parts.append(np.log10(high / low) / divided)
     return float(np.hypot(*parts))
-
-
-def _divisor(cell: CellRow, reach: float) -> float:
-    return float(np.sqrt(12)) if cell.onset_status == "separated" else reach
 
 
 def frozen_sentence(found: Registration) -> str:

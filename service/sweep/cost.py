@@ -11,6 +11,7 @@ import time
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from statistics import median
 
 from groktime.service.spec import TOKENS, RunSpec
 from groktime.workers.engines import choose_engine, make_stack
@@ -195,17 +196,16 @@ def machine_rate(runs: Sequence[RunSpec]) -> tuple[float, str]:
 
 @lru_cache(maxsize=16)
 def measured_rate(spec: RunSpec) -> tuple[float, str]:
-    """Nominal FLOP/s of training this run here on one core, and the engine that did it."""
+    """Nominal FLOP/s of training this run here on one core, and the engine that did it.
+
+    By processor time: what others do on the machine makes an epoch wait, not work.
+    """
     stack = make_stack([spec], device="cpu")
     stack.advance(1)  # the first epoch of a process is not typical
     times: list[float] = []
     begin = time.perf_counter()
     while time.perf_counter() - begin < MEASURE_SECONDS or len(times) < FEWEST_EPOCHS:
-        before = time.perf_counter()
+        before = time.process_time()
         stack.advance(1)
-        times.append(time.perf_counter() - before)
-    # What others do on the machine lengthens epochs: the undisturbed ones are alike.
-    times.sort()
-    undisturbed = times[: max(1, len(times) // 4)]
-    seconds = sum(undisturbed) / len(undisturbed)
-    return flops_per_epoch(spec) / seconds, choose_engine(spec, "auto", "cpu")
+        times.append(time.process_time() - before)
+    return flops_per_epoch(spec) / median(times), choose_engine(spec, "auto", "cpu")

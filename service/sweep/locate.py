@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from groktime.service.analysis.located import FACTOR, Side, root_spread, slope_at
+from groktime.service.analysis.located import Side, root_spread, slope_at
 from groktime.service.sweep.priors import (
     DEX,
     LOCATED_KINDS,
@@ -46,8 +46,7 @@ LEAST_WEIGHT = 0.3  # of a side in the interpolation, for its seeds to be asked 
 LEAST_SEEDS = 2  # at each side of the crossing, for a noise that is seen and not assumed
 END_SEEDS = 3  # that agree at the end of the range, for an onset to lie beyond it
 SIGN_SEEDS = 4  # at most, at a width whose sign contradicts its neighbours'
-ONSET_FACTOR = 2.0  # half of a 95 % interval in standard deviations of the posterior
-ONSET_PRECISION = 1.05  # of the precision asked for: yes and no teach less than an epoch does
+FACTOR = 1.96  # half of a 95 % interval in standard deviations
 SIGN_ONLY = 3.0  # this many times past T_gen a speed run is slower, whatever its T_mem
 AHEAD = 2  # onset runs asked for at once; more would be chosen half blind
 
@@ -265,7 +264,8 @@ class _Search:
             return replace(point, status="searching" if self.choices or waits else ended)
         assert point.params is not None
         root = math.log(point.params)
-        slope = slope_at({self.grid.log_params(w): d for w, d in differences.items()}, x0, x1)
+        by_size = {self.grid.log_params(w): d for w, d in differences.items()}
+        slope = slope_at(by_size, x0, x1, self.noise)
         self._seeds_until_precise(low, high, root, slope, self._counts((low, high)))
         spread = self._spread(low, high, root, slope, self._counts((low, high), flying=False))
         point = replace(point, half_width=FACTOR * spread / DEX)
@@ -530,7 +530,7 @@ class _Search:
         )
 
     def _is_vague(self, posterior: OnsetPosterior) -> bool:
-        return posterior.spread() > ONSET_PRECISION * self.precision
+        return posterior.spread() > self.precision
 
     def _onset_point(self, posterior: OnsetPosterior, grok: Sequence[Finding]) -> Point:
         """The onset as far as it is known, between the largest prompt and smallest delayed."""
@@ -541,7 +541,7 @@ class _Search:
             float(max(prompt, default=sizes[self.widths[0]])),
             float(min(delayed, default=sizes[self.widths[-1]])),
         )
-        half_width = ONSET_FACTOR * posterior.spread() / DEX
+        half_width = FACTOR * posterior.spread() / DEX
         return Point("searching", math.exp(posterior.mean()), half_width, sides)
 
     def _onset_width(self, posterior: OnsetPosterior, grok: Sequence[Finding]) -> int | None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from groktime.service.analysis.located import Noise, pooled
+from groktime.service.analysis.located import ONSET_SCALE, ONSET_SCALE_SPREAD, Noise, pooled
 
 LocatedKind = Literal["speed", "grok"]
 LOCATED_KINDS: tuple[LocatedKind, ...] = ("speed", "grok")
@@ -51,7 +51,7 @@ class Prior:
     crossing: float = math.log(4.6)
     onset: float = math.log(2.6)
     spread: float = 0.35  # of the onset's place, ln P
-    scale: float = 0.09  # of the onset's logistic, ln P
+    scale: float = ONSET_SCALE  # of the onset's logistic, ln P
     noise: Noise = field(default_factory=Noise)
     crossing_spread: float = 0.35  # of the crossing's place, ln P
 
@@ -134,12 +134,12 @@ class OnsetPosterior:
     def __init__(self, sizes: Sequence[float], log_k_mem: float, prior: Prior) -> None:
         """`sizes` are ln P of the widths there are."""
         place = np.linspace(min(sizes) - 0.3, max(sizes) + 0.3, 241)
-        scale = prior.scale * np.exp(np.linspace(-1.2, 1.2, 5))
-        self.place, self.scale = place[:, None], scale[None, :]
+        off = np.linspace(-2.0, 2.0, 7)[None, :]  # standard deviations of ln scale
+        self.place, self.scale = place[:, None], prior.scale * np.exp(ONSET_SCALE_SPREAD * off)
         centre = log_k_mem + prior.onset
         # Student-t tails: a cell may lie far from the others.
         log_prior = -2.0 * np.log1p(((self.place - centre) / prior.spread) ** 2 / 3)
-        log_prior = log_prior - 0.5 * (np.log(self.scale / prior.scale) / 0.6) ** 2
+        log_prior = log_prior - 0.5 * off**2
         self.weight: NDArray[np.float64] = np.exp(log_prior - log_prior.max())
         self.weight /= self.weight.sum()
 

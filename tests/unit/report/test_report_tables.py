@@ -14,7 +14,7 @@ def row(median: float | None, rho: float | None, n: int = 10) -> Any:
     return SimpleNamespace(varied="x", n=n, n_total=10, median_residual=median, std=0.1, rho=rho)
 
 
-def cell(prime: int, cross: float, onset: float, status: str = "fitted") -> Any:
+def cell(prime: int, cross: float, onset: float, level: float | None = 0.95) -> Any:
     return SimpleNamespace(
         prime=prime,
         setting={},
@@ -24,7 +24,7 @@ def cell(prime: int, cross: float, onset: float, status: str = "fitted") -> Any:
         p_onset=onset,
         p_onset_low=onset / 10**0.0392,
         p_onset_high=onset * 10**0.0392,
-        onset_status=status,
+        p_onset_level=level,
         residual=-0.3 + 0.01 * prime,
     )
 
@@ -59,7 +59,7 @@ def test_the_error_of_a_residual_joins_both_intervals_and_a_bracket_is_uniform()
     assert residual_error(cell(2, 1e5, 5e4), 0.95) == pytest.approx(
         (0.01**2 + 0.02**2) ** 0.5, rel=1e-3
     )
-    bracket = residual_error(cell(2, 1e5, 5e4, "separated"), 0.95)
+    bracket = residual_error(cell(2, 1e5, 5e4, None), 0.95)
     assert bracket == pytest.approx((0.01**2 + 0.0784**2 / 12) ** 0.5, rel=1e-3)
 
 
