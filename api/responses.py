@@ -28,10 +28,9 @@ from pydantic import TypeAdapter
 from sqlalchemy import Connection, text
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from groktime.api.access import HeavyWork, client_of
-from groktime.api.database import Database
+from groktime.api.database import CAPACITY, Database, Stamps
+from groktime.api.middleware import HeavyWork, client_of
 from groktime.api.queries import FormatQuery
-from groktime.api.stamps import CAPACITY, Stamps
 from groktime.api.tables import Row, as_csv
 from groktime.db.queries.suites import SuiteRecord
 from groktime.service.analysis import ANALYSIS_VERSION

@@ -1,12 +1,10 @@
-"""The routes, one module each."""
+"""The routes."""
 
 from fastapi import APIRouter
 
 from groktime.api.routes import (
     charts,
     events,
-    export,
-    health,
     pages,
     questions,
     runs,
@@ -19,9 +17,8 @@ ROUTERS: tuple[APIRouter, ...] = (
     suites.router,
     runs.router,
     charts.router,
-    export.router,
     sweeps.router,
     events.router,
-    health.router,
+    pages.service,
     pages.router,
 )

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import json
+import logging
+import shutil
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
@@ -13,10 +17,9 @@ from fastapi.responses import FileResponse
 from pydantic import Field
 from sqlalchemy import Connection
 
-from groktime.api.access import MayRead
 from groktime.api.database import Database
-from groktime.api.pictures import as_page, as_picture
-from groktime.api.problems import described, refusal
+from groktime.api.middleware import MayRead
+from groktime.api.problems import ApiError, described, refusal
 from groktime.api.queries import AXES, MAX_INTEGER, AnswerQuery, LawQuery, fraction_window
 from groktime.api.responses import chosen, served
 from groktime.api.routes.pages import STATIC
@@ -66,6 +69,76 @@ from groktime.service.errors import AnalysisError
 from groktime.service.settings import Settings
 from groktime.service.spec import Kind
 from groktime.service.sweep.placement import placement
+
+WIDTH, HEIGHT, SCALE = 1000, 600, 2
+SECONDS = 25
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+
+PAGE = """<!doctype html>
+<html lang="en">
+  <head>
+    <meta charset="utf-8">
+    <meta name="viewport" content="width=device-width, initial-scale=1">
+    <title>{title}</title>
+  </head>
+  <body>
+    <div id="chart"></div>
+    <p>{caption}</p>
+    <script type="application/json" id="figure">{figure}</script>
+    <script src="/static/vendor/plotly/plotly.min.js"></script>
+    <script src="/charts/assets/chart.js"></script>
+  </body>
+</html>
+"""
+
+log = logging.getLogger("groktime.api.routes.charts")
+
+# One browser at a time: each takes some hundred megabytes.
+_one_browser = threading.Lock()
+
+
+def as_page(figure: dict[str, Any]) -> bytes:
+    """A page that draws the figure with the server's own Plotly and no inline script."""
+    meta = figure["layout"].get("meta", {})
+    # A data block is not run, but it must not end early: no tag can begin inside it.
+    data = json.dumps(figure, allow_nan=False).replace("<", "\\u003c")
+    page = PAGE.format(
+        title=html.escape(str(meta.get("title", "groktime"))),
+        caption=html.escape(str(meta.get("caption", ""))),
+        figure=data,
+    )
+    return page.encode()
+
+
+def as_picture(figure: dict[str, Any], form: str) -> bytes:
+    """PNG or SVG by kaleido, which drives a browser; 501 where there is none."""
+    if not any(shutil.which(name) for name in BROWSERS):
+        raise _not_here(form, "Chromium or Chrome on the server, which has none")
+    try:
+        import kaleido
+    except ImportError as missing:
+        raise _not_here(form, "the images extra: pip install 'groktime[images]'") from missing
+    options = {"format": form, "width": WIDTH, "height": HEIGHT, "scale": SCALE}
+    # Charts hold no formulas, and MathJax would be fetched from the network.
+    browser = {"mathjax": False, "timeout": SECONDS}
+    with _one_browser:
+        try:
+            picture: bytes = kaleido.calc_fig_sync(figure, opts=options, kopts=browser)
+        except (RuntimeError, ValueError, OSError) as failed:
+            log.warning("a picture could not be made: %s", failed)
+            raise _not_here(form, "a browser that starts; the log has the reason") from failed
+    return picture
+
+
+def _not_here(form: str, needs: str) -> ApiError:
+    return ApiError(
+        501,
+        f"format: {form} needs {needs}",
+        parameter="format",
+        value=form,
+        accepted=["json", "html"],
+    )
+
 
 router = APIRouter(tags=["charts"])
 

@@ -22,12 +22,10 @@ from prometheus_client import Gauge
 from pydantic import Field
 from sqlalchemy import text
 
-from groktime.api.access import Limits, MayRead, client_of
-from groktime.api.database import Database
-from groktime.api.middleware import no_stream, only_head
+from groktime.api.database import Database, Stamps
+from groktime.api.middleware import Limits, MayRead, client_of, no_stream, only_head
 from groktime.api.problems import ApiError
 from groktime.api.queries import StrictQuery, SuiteName
-from groktime.api.stamps import Stamps
 from groktime.service.answers.question import read_suite
 
 router = APIRouter(tags=["progress"], dependencies=[MayRead])

@@ -11,8 +11,8 @@ from pydantic import Field
 from sqlalchemy import Connection
 
 from groktime.api import tables
-from groktime.api.access import MayRead
 from groktime.api.database import Database
+from groktime.api.middleware import MayRead
 from groktime.api.queries import TWINS, AnswerQuery, LawQuery, TestsQuery, fraction_window
 from groktime.api.responses import answered, as_json, chosen
 from groktime.service.answers.capacity import CapacityAnswer, capacity

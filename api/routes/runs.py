@@ -10,8 +10,8 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field, create_model
 
 from groktime.api import tables
-from groktime.api.access import MayRead
 from groktime.api.database import Database
+from groktime.api.middleware import MayRead
 from groktime.api.problems import ApiError
 from groktime.api.queries import MAX_INTEGER, TWINS, FormatQuery, StrictQuery, SuiteName
 from groktime.api.responses import as_json, wants_csv

@@ -13,8 +13,8 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from sqlalchemy import Engine
 
-from groktime.api.access import MayRead, MayWrite
 from groktime.api.database import Database
+from groktime.api.middleware import MayRead, MayWrite
 from groktime.api.problems import ApiError, described
 from groktime.api.queries import MAX_INTEGER, StrictQuery, SuiteName
 from groktime.db.engine import connect, database_url

@@ -24,8 +24,8 @@ from playwright.sync_api import (
 from pydantic import SecretStr
 from sqlalchemy import Engine
 
-from groktime.api.access import Limits
 from groktime.api.app import create_app
+from groktime.api.middleware import Limits
 from groktime.db.claims import claim
 from groktime.db.engine import connect
 from groktime.db.export import dump_suite

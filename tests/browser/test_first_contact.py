@@ -11,8 +11,8 @@ from fixtures.http import serving, settings_for
 from fixtures.visitor import Visitor
 from playwright.sync_api import Browser
 
-from groktime.api.access import Limits
 from groktime.api.app import create_app
+from groktime.api.middleware import Limits
 
 FIGURES = {
     "/": ("delay",),

@@ -20,8 +20,8 @@ import httpx
 from chaos.trial import Trial
 from fixtures.commands import free_ports, wait_until
 
+from groktime.api.database import LAG_SECONDS
 from groktime.api.responses import HOLD_SECONDS
-from groktime.api.stamps import LAG_SECONDS
 
 NOT_YET = {404, 409}  # 409: no finished runs yet to answer from
 PATHS = ("/suites/chaos", "/suites/chaos/coverage", "/runs?suite=chaos&limit=5")

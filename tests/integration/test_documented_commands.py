@@ -31,8 +31,8 @@ from fixtures.seeded import record, register
 from sqlalchemy import make_url
 from typer.testing import CliRunner
 
-from groktime.api.access import Limits
 from groktime.api.app import create_app
+from groktime.api.middleware import Limits
 from groktime.db.claims import claim
 from groktime.db.engine import connect
 from groktime.db.suites import open_runs

@@ -12,9 +12,9 @@ import pytest
 from fixtures.database import Database
 from fixtures.http import serving, settings_for
 
-from groktime.api.access import Limits
 from groktime.api.app import create_app
 from groktime.api.client import Client
+from groktime.api.middleware import Limits
 from groktime.api.routes.charts import ChartName
 
 QUESTIONS = ("crossing", "onset", "delay", "speeds", "regimes", "capacity", "law", "tests")

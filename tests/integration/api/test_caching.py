@@ -19,7 +19,7 @@ from fixtures.seeded import PENDING, made_up_run, register
 from sqlalchemy import event, text
 
 from groktime.api.app import create_app
-from groktime.api.stamps import LAG_SECONDS
+from groktime.api.database import LAG_SECONDS
 from groktime.db.claims import Claim, claim
 from groktime.db.recorder import Recorder
 from groktime.db.suites import CHANNEL

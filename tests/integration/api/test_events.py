@@ -14,7 +14,7 @@ from fixtures.http import asking
 from fixtures.seeded import PENDING, made_up_run
 from sqlalchemy import text
 
-from groktime.api.access import Limits
+from groktime.api.middleware import Limits
 from groktime.db.claims import claim
 from groktime.db.recorder import Recorder
 

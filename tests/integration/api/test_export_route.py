@@ -12,7 +12,7 @@ from fixtures.database import Database
 from fixtures.http import asking
 from sqlalchemy import text
 
-from groktime.api.access import Limits
+from groktime.api.middleware import Limits
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])

@@ -7,7 +7,7 @@ import pytest
 from fixtures.database import Database
 from fixtures.http import asking
 
-from groktime.api.access import Limits
+from groktime.api.middleware import Limits
 
 
 def problem(response: httpx.Response, status: int) -> dict[str, object]:

@@ -10,7 +10,7 @@ import httpx
 import pytest
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from groktime.api.protocol import HEAD_BYTES, BoundedProtocol
+from groktime.api.server import HEAD_BYTES, BoundedProtocol
 
 HALF_SENT = (
     b"",

@@ -10,7 +10,7 @@ import pytest
 from fixtures.database import Database
 from fixtures.http import asking
 
-from groktime.api.access import Limits
+from groktime.api.middleware import Limits
 
 READ, WRITE = "read-secret-1", "write-secret-2"
 NOWHERE = "http://127.0.0.1:9"

@@ -9,8 +9,7 @@ import pytest
 from sqlalchemy.exc import TimeoutError as NoConnectionFree
 from starlette.types import Receive, Scope, Send
 
-from groktime.api.access import Exports, HeavyWork, Limits
-from groktime.api.middleware import BoundedRequests
+from groktime.api.middleware import BoundedRequests, Exports, HeavyWork, Limits
 from groktime.api.problems import ApiError, translate
 
 

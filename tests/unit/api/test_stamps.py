@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import SecretStr
 
-from groktime.api.database import Database
-from groktime.api.stamps import BEAT_SECONDS, LAG_SECONDS, Stamps
+from groktime.api.database import BEAT_SECONDS, LAG_SECONDS, Database, Stamps
 from groktime.service.settings import Settings
 
 
