@@ -68,7 +68,7 @@ from groktime.service.answers.verdicts import suite_reference
 from groktime.service.errors import AnalysisError
 from groktime.service.settings import Settings
 from groktime.service.spec import Kind
-from groktime.service.sweep.placement import placement
+from groktime.service.sweep.locator import placement
 
 WIDTH, HEIGHT, SCALE = 1000, 600, 2
 SECONDS = 25

@@ -42,7 +42,7 @@ from groktime.service.report.content import gather
 from groktime.service.report.document import webpage
 from groktime.service.report.drawings import render
 from groktime.service.spec import MAX_PRIME, SUITE_NAME, Kind
-from groktime.service.sweep.placement import placement
+from groktime.service.sweep.locator import placement
 
 log = logging.getLogger("groktime.api.suites")
 

@@ -49,7 +49,7 @@ def status(
         placed: dict[str, PlacementAnswer] = {}
         for record in records if suite else ():
             if record.is_located:
-                from groktime.service.sweep.placement import placement
+                from groktime.service.sweep.locator import placement
 
                 placed[record.name] = placement(connection, record)
     engine.dispose()

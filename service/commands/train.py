@@ -160,8 +160,7 @@ def _train(
 ) -> None:
     # Imported late: PyTorch takes a second that `groktime --help` need not wait for.
     from groktime.workers import training
-    from groktime.workers.stopping import first_passage
-    from groktime.workers.training import CurveSink
+    from groktime.workers.training import CurveSink, first_passage
 
     sink = CurveSink(1)
     sizes = {"train": spec.data.n_train, "val": spec.data.n_val}
@@ -281,7 +280,7 @@ def verify(
 def _verify_gpu(device: str, as_json: bool) -> NoReturn:
     """Random words, epochs, graph and memory against the CPU, then a table of rates."""
     from groktime.workers.devices import device_name, resolve_device
-    from groktime.workers.gpu_check import check_device, rates
+    from groktime.workers.replay import check_device, rates
 
     chosen = resolve_device(device)
     rows = [

@@ -33,13 +33,12 @@ from groktime.service.sweep.cluster import (
     slots_to_plan_for,
 )
 from groktime.service.sweep.locator import Locator
-from groktime.service.sweep.plan import Bundle, Pending, plan
-from groktime.service.sweep.progress import SweepProgress
-from groktime.service.sweep.queue import BundleQueue, moved
+from groktime.service.sweep.plan import Bundle, BundleQueue, Pending, moved, plan
 from groktime.service.sweep.selection import (
     PreparedSweep,
     StoredRun,
     SweepOptions,
+    SweepProgress,
     SweepReport,
     check_located,
     delete_finished_checkpoints,
@@ -297,7 +296,7 @@ def _run_located(
     if locator.wants or locator.held_by_others():
         where = cluster_address(address, settings.ray_address)
         with joined_cluster(options, settings, where) as capacity:
-            from groktime.service.sweep.searcher import run_located
+            from groktime.service.sweep.tuner import run_located
 
             _, nodes = members()
             check_database_reaches(database_url, nodes)

@@ -14,9 +14,8 @@ from sqlalchemy import text
 
 from groktime.db.claims import claim
 from groktime.service.suites import load_suite
-from groktime.service.sweep import queue
-from groktime.service.sweep.plan import Bundle, Pending, Stack
-from groktime.service.sweep.queue import SYSTEMIC_BUNDLES, BundleQueue
+from groktime.service.sweep import plan
+from groktime.service.sweep.plan import SYSTEMIC_BUNDLES, Bundle, BundleQueue, Pending, Stack
 from groktime.service.sweep.selection import SweepOptions, prepare
 from groktime.service.sweep.tuner import FORGIVEN_DEATHS, Crash, FedSearcher
 
@@ -196,7 +195,7 @@ def test_the_rest_is_planned_anew_when_nodes_have_come(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = Cluster(database, tmp_path, together=4)
-    monkeypatch.setattr(queue, "RECOUNT_SECONDS", 0.0)
+    monkeypatch.setattr(plan, "RECOUNT_SECONDS", 0.0)
     _, first = cluster.start()
     cluster.slots, cluster.together = 8, 1
     trial, second = cluster.start()

@@ -104,7 +104,7 @@ def test_a_write_that_fails_leaves_what_was_there(
     def no_space(_: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("groktime.workers.folders.os.fsync", no_space)
+    monkeypatch.setattr("groktime.workers.checkpoints.os.fsync", no_space)
     with pytest.raises(OSError, match="No space"):
         store.save(KEY, 10, PRINT, STATE, {})
     monkeypatch.undo()

@@ -10,7 +10,7 @@ import pytest
 import groktime.workers.golden
 from groktime.service.errors import InputError
 from groktime.workers.replay import compare_passages, load_passages, passage_checks
-from groktime.workers.stopping import first_passage
+from groktime.workers.training import first_passage
 
 FOLDER = Path(next(iter(groktime.workers.golden.__path__)))
 SPEED, GROK = FOLDER / "speed_p47_d32.json", FOLDER / "grok_p47_d48.json"

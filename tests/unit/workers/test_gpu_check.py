@@ -7,7 +7,7 @@ import torch
 
 from groktime.service.commands.train import verify
 from groktime.service.errors import ConfigurationError
-from groktime.workers.gpu_check import check_device, rates
+from groktime.workers.replay import check_device, rates
 
 CPU = torch.device("cpu")
 

@@ -21,7 +21,7 @@ from groktime.service.spec import (
     needed,
 )
 from groktime.workers.engines import METRICS
-from groktime.workers.stopping import Watch, examine
+from groktime.workers.training import Watch, examine
 
 
 def curve(**columns: list[Any]) -> NDArray[Any]:
