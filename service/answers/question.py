@@ -228,12 +228,18 @@ def asked_precision(suite: SuiteRecord) -> float:
     return float(asked) if asked is not None else Design().precision
 
 
-def read_suite(connection: Connection, name: str) -> SuiteRecord:
-    """The suite of this name; refuses others with the names there are."""
+def known_suite(connection: Connection, name: str) -> SuiteRecord:
+    """The suite of this name, damaged or not; refuses others with the names there are."""
     found = find_suite(connection, name)
     if found is None:
         there = suite_names(connection)
         raise Unknown("suite", name, there, f"{name!r} is not in the database")
+    return found
+
+
+def read_suite(connection: Connection, name: str) -> SuiteRecord:
+    """The suite of this name, which questions can be put to."""
+    found = known_suite(connection, name)
     if (damage := found.damage or analysis_damage(found.spec)) is not None:
         raise SuiteError(f"suite {name} is damaged: {damage}")
     return found

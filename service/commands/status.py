@@ -39,12 +39,12 @@ def status(
     """
     from groktime.db.engine import connect
     from groktime.db.queries.suites import read_suites
-    from groktime.service.answers.question import read_suite, reading
+    from groktime.service.answers.question import known_suite, reading
     from groktime.service.answers.suites import coverage
 
     engine = connect(role="reader")
     with reading(engine) as connection:
-        records = [read_suite(connection, suite)] if suite else read_suites(connection)
+        records = [known_suite(connection, suite)] if suite else read_suites(connection)
         answers = [coverage(connection, record) for record in records]
         placed: dict[str, PlacementAnswer] = {}
         for record in records if suite else ():
