@@ -3,12 +3,14 @@
 Rounds of one suite, each on a database of its own; in each the adversary injects faults until
 everything is trained, and then every invariant is checked against an undisturbed run. Every third
 round's suite is located. Workers write through PgBouncer, and two API processes are read from.
+SIGTERM breaks nothing more: the round under way ends, is checked, and the table is printed.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+import signal
 import sys
 import time
 import traceback
@@ -48,15 +50,19 @@ def say(message: str) -> None:
     sys.stdout.flush()
 
 
-@dataclass(frozen=True)
+@dataclass
 class Goal:
-    """How long things are broken, and how many at least."""
+    """How long things are broken, and how many at least; SIGTERM says that it is enough."""
 
     end: float  # by time.monotonic
     faults: int
+    enough: bool = False
 
     def reached(self, injected: int) -> bool:
-        return time.monotonic() >= self.end and injected >= self.faults
+        return self.enough or (time.monotonic() >= self.end and injected >= self.faults)
+
+    def stop(self, *_: object) -> None:
+        self.enough = True
 
 
 def possible(place: Ground) -> list[Named]:
@@ -208,6 +214,7 @@ def main() -> int:
             adversary = Adversary(options.seed, possible(place))
             began = time.monotonic()
             goal = Goal(began + 60 * options.minutes, options.faults)
+            signal.signal(signal.SIGTERM, goal.stop)
             while not goal.reached(table.injected) and not problems:
                 rounds += 1
                 say(f"round {rounds}: {table.injected} faults so far")
