@@ -218,10 +218,22 @@ class _Listener(tune.Callback):
     ) -> None:
         self.searcher.training_seconds += result["training_seconds"]
 
+    def on_trial_complete(
+        self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
+    ) -> None:
+        forget_metrics(trial)
+
     def on_trial_error(
         self, iteration: int, trials: list[Trial], trial: Trial, **info: Any
     ) -> None:
         self.searcher.crashed(trial.trial_id, crash_of(trial))
+        forget_metrics(trial)
+
+
+def forget_metrics(trial: Trial) -> None:
+    """Let go of the statistics of every metric that Tune would keep to the end, 15 kB a trial."""
+    trial.metric_analysis.clear()
+    trial.metric_n_steps.clear()
 
 
 def crash_of(trial: Trial) -> Crash:
