@@ -36,7 +36,9 @@ DISK_BYTES = 256 * 1024 * 1024
 SKEWED = Path(__file__).with_name("skewed")
 STARVING = Path(__file__).with_name("starving.c")
 WORKER_CPUS = 2  # one node each
-STARTS = 5  # ports may be taken before a node binds them, and Ray waits half a minute for it
+# Ports may be taken before a node binds them, and Ray waits half a minute for it: on a crowded
+# machine that is often too short.
+STARTS = 20
 
 # Test-only: what every claim took over, and from where it went on.
 WATCH_TAKEOVERS = """
