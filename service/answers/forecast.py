@@ -73,6 +73,14 @@ SELECT count(*) FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
 WHERE sr.suite_id = :suite AND NOT sr.inherited AND r.state = 'done'
 """
 
+# Own runs by kind and prime, and whether one has finished.
+OWN_RUNS = """
+SELECT r.kind, r.prime, bool_or(r.state = 'done') AS finished
+FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
+WHERE sr.suite_id = :suite AND NOT sr.inherited
+GROUP BY r.kind, r.prime
+"""
+
 MOST_PRIMES = 200  # a forecast names them one by one
 
 
@@ -272,10 +280,31 @@ def score_of(connection: Connection, stored: ForecastRow) -> tuple[ForecastScore
     if not statements:
         return _score_of_laws(connection, stored)
     suite = read_suite(connection, stored.suite)
-    # What it inherits was measured before: that is no test of the statements.
-    begun = trained_runs(connection, suite.id) > 0
-    observed = [measured(connection, suite.name, s) if begun else None for s in statements]
+    own = {
+        (row.kind, row.prime): bool(row.finished)
+        for row in connection.execute(text(OWN_RUNS), {"suite": suite.id})
+    }
+    observed = [
+        measured(connection, suite.name, statement) if _begun(statement, own) else None
+        for statement in statements
+    ]
     return score_statements(statements, observed), suite.revision
+
+
+def _begun(statement: Statement, own: Mapping[tuple[str, int], bool]) -> bool:
+    """Have runs of the suite's own finished that bear on the statement?
+
+    What a suite inherits was measured before: that is no test of what was stated. A crossing
+    needs own runs at its prime, an onset and a residual own grok runs there; what is said of all
+    cells needs own runs of every kind that the suite trains.
+    """
+    finished = {key for key, done in own.items() if done}
+    if statement.quantity == "c_model":
+        return any(kind == "capacity" for kind, _ in finished)
+    if statement.prime is None:
+        return bool(finished) and {kind for kind, _ in own} == {kind for kind, _ in finished}
+    kinds = ("speed", "grok") if statement.quantity == "p_cross" else ("grok",)
+    return any((kind, statement.prime) in finished for kind in kinds)
 
 
 def _score_of_laws(connection: Connection, stored: ForecastRow) -> tuple[ForecastScore, int]:

@@ -132,6 +132,30 @@ def test_what_a_suite_inherits_does_not_score_what_was_stated_of_it(
             score(connection, number)
 
 
+def test_an_onset_is_not_scored_by_inherited_runs_alone(seeded: Database, tmp_path: Path) -> None:
+    """Own speed runs measure a crossing anew, not an onset, nor what is said of all cells."""
+    (tmp_path / "tiny.yaml").write_text(SUITE)
+    path = tmp_path / "more.yaml"
+    seeds = SUITE.replace("seeds: {from: 1, to: 5}", "seeds: [6]", 1)
+    assert seeds != SUITE
+    path.write_text(seeds + "\ninherits:\n  - {suite: ./tiny.yaml}\n")
+    file = tmp_path / "expected.yaml"
+    file.write_text(
+        "- {quantity: p_cross, prime: 29, low: 1, high: 1e9, why: x}\n"
+        "- {quantity: p_onset, prime: 29, low: 1, high: 1e9, why: x}\n"
+        "- {quantity: rho, low: -1, high: 1, why: x}\n"
+    )
+    suite = load_suite(path)
+    ids = open_runs(seeded.engine, register(seeded.engine, suite))
+    speed = [ids[run.key] for run in suite.runs() if run.kind == "speed"]
+    record(seeded.engine, claim(seeded.engine, speed, "seeding", 60))
+    with seeded.engine.begin() as connection:
+        number = state_forecast(connection, "more", read_statements(file, 0.9))
+        found = score(connection, number).score
+    assert [row.quantity for row in found.scores] == ["p_cross"]
+    assert found.unscored == 2
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
