@@ -30,15 +30,16 @@ import torch
 from benchmarks.baseline import train_plain
 from benchmarks.engine import make_spec, take_turns
 from groktime.workers.engines import make_stack
-from groktime.workers.native.build import (
+from groktime.workers.native.engine import (
     FLAGS,
     SOURCES,
     Build,
+    Library,
+    NativeStack,
     find_compiler,
     native_flags,
     source_files,
 )
-from groktime.workers.native.engine import Library, NativeStack
 
 CASES = [(113, 20), (113, 32), (113, 64), (113, 128), (59, 24)]
 

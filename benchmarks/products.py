@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import torch
 
 from benchmarks.engine import sgemm_peak
-from groktime.workers.native.build import FLAGS, SOURCES, find_compiler, native_flags
+from groktime.workers.native.engine import FLAGS, SOURCES, find_compiler, native_flags
 
 
 def measure() -> tuple[float, list[list[float]]]:

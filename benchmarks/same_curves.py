@@ -55,7 +55,8 @@ import numpy as np
 RunSpec = import_module(prefix + "service.spec").RunSpec
 specs = [RunSpec.model_validate_json(line) for line in sys.stdin]
 if engine == "native":
-    build = import_module(prefix + "workers.native.build").build
+    whole = Path(tree, "workers", "native", "build.py").exists()
+    build = import_module(prefix + "workers.native." + ("build" if whole else "engine")).build
     stack = import_module(prefix + "workers.native").NativeStack
     where = sys.modules[stack.__module__]
     made = build(flags.split() or None, Path(target).parent / "built")

@@ -34,19 +34,19 @@ from groktime.service.spec import (
     Stop,
     ThresholdStop,
 )
-from groktime.workers.device_streams import (
+from groktime.workers.devices import EVALUATION_BYTES, device_name, model_bytes
+from groktime.workers.engines import Engine, make_stack
+from groktime.workers.graphed import StepMode, was_refused
+from groktime.workers.model import initial_state, state_of
+from groktime.workers.operators import (
     dropout_counters,
     dropout_keep,
     permutations,
     stream_keys,
 )
-from groktime.workers.devices import EVALUATION_BYTES, device_name, model_bytes
-from groktime.workers.engines import Engine, make_stack
-from groktime.workers.graphed import StepMode, was_refused
-from groktime.workers.model import initial_state, state_of
-from groktime.workers.slab import Slab
 from groktime.workers.streams import Purpose
 from groktime.workers.tasks import Dataset, make_dataset
+from groktime.workers.torch_engine import Slab
 from groktime.workers.training import CurveSink, first_passage, train
 
 LOSS_TOLERANCE = 2e-4  # relative

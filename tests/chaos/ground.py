@@ -28,7 +28,7 @@ from sqlalchemy import create_engine
 
 from groktime.db import embedded
 from groktime.db.engine import connect, migrate, parse_url
-from groktime.workers.native.build import find_compiler
+from groktime.workers.native.engine import find_compiler
 
 TEMPLATE = "chaos_template"
 TABLESPACE = "small_disk"

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from fixtures.environment import numpy_features
 
-from groktime.workers.native.build import find_compiler
+from groktime.workers.native.engine import find_compiler
 
 ROOT = Path(__file__).parents[2]
 RECORDINGS = "tests/integration/test_recordings.py"

@@ -12,8 +12,7 @@ import pytest
 sys.path.append(str(Path(__file__).parent.parent / "workers"))
 
 from groktime.service.settings import get_settings
-from groktime.workers.native.build import unavailable
-from groktime.workers.native.engine import library
+from groktime.workers.native.engine import library, unavailable
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -19,15 +19,15 @@ from groktime.service.settings import get_settings
 from groktime.service.spec import ModularData
 from groktime.workers.engines import choose_engine
 from groktime.workers.native import NativeStack
-from groktime.workers.native.build import (
+from groktime.workers.native.engine import (
     SOURCES,
+    Library,
     build,
     exposure,
     find_compiler,
     safe_folder,
     unavailable,
 )
-from groktime.workers.native.engine import Library
 
 ROOT = SOURCES.parent.parent
 
@@ -61,7 +61,7 @@ def test_a_build_for_any_processor_is_correct(tmp_path: Path) -> None:
 
 def test_workers_that_start_at_once_all_find_a_whole_library(tmp_path: Path) -> None:
     program = (
-        "from pathlib import Path; import sys; from groktime.workers.native.build import build; "
+        "from pathlib import Path; import sys; from groktime.workers.native.engine import build; "
         "from groktime.workers.native.engine import Library; "
         "made = build(['-O0'], Path(sys.argv[1])); print(Library(made).permutation(1, 1, 5))"
     )

@@ -13,7 +13,7 @@ from worker_runs import make_run, random_labels
 
 from groktime.service.spec import ModularData
 from groktime.workers.native import NativeStack
-from groktime.workers.native.build import SOURCES, build, find_compiler
+from groktime.workers.native.engine import SOURCES, build, find_compiler
 
 ROOT = SOURCES.parent.parent
 PAGES = Path("/proc/self/statm")
@@ -49,7 +49,7 @@ from pathlib import Path
 import numpy as np
 from groktime.service.spec import *
 from groktime.workers.native import NativeStack
-from groktime.workers.native.build import Build
+from groktime.workers.native.engine import Build
 from groktime.workers.native.engine import Library
 
 engine = Library(Build(Path(sys.argv[1]), "", ()))

@@ -16,8 +16,8 @@ from worker_runs import VARIANTS, make_run, random_labels
 from groktime.service.spec import ModularData, RunSpec
 from groktime.workers.devices import EVALUATION_BYTES, evaluation_bytes, model_bytes
 from groktime.workers.model import initial_state
-from groktime.workers.slab import Slab
 from groktime.workers.tasks import make_dataset
+from groktime.workers.torch_engine import Slab
 
 CUDA = torch.device("cuda", 0)
 

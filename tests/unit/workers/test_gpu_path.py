@@ -18,15 +18,14 @@ from worker_runs import VARIANTS, make_run, same
 
 from groktime.service.errors import ConfigurationError
 from groktime.service.settings import Settings
-from groktime.workers import devices, engines, forward, operators, slab, torch_engine, trainable
+from groktime.workers import devices, engines, forward, operators, torch_engine, trainable
 from groktime.workers.checkpoints import CheckpointStore
 from groktime.workers.devices import free_memory, max_stack, model_bytes
 from groktime.workers.engines import engine_fingerprint, step_mode
 from groktime.workers.graphed import StepMode, difference
 from groktime.workers.model import initial_state
-from groktime.workers.slab import Slab
 from groktime.workers.tasks import make_dataset
-from groktime.workers.torch_engine import TorchStack, torch_fingerprint
+from groktime.workers.torch_engine import Slab, TorchStack, torch_fingerprint
 from groktime.workers.trainable import WorkerConfig
 from groktime.workers.training import CurveSink, train
 
@@ -58,7 +57,7 @@ def test_fused_kernels_train_as_the_written_ones(
 
 
 def take_fused_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (operators, forward, slab):
+    for module in (operators, forward, torch_engine):
         monkeypatch.setattr(module, "fused", lambda tensor: True)
 
 

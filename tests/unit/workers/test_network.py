@@ -14,12 +14,12 @@ from worker_runs import VARIANTS, make_run, random_labels
 
 from groktime.service.spec import RunSpec
 from groktime.workers import forward, operators
-from groktime.workers import slab as slab_module
-from groktime.workers.device_streams import stream_keys
+from groktime.workers import torch_engine as slab_module
 from groktime.workers.model import initial_state, initial_weights
-from groktime.workers.slab import Slab
+from groktime.workers.operators import stream_keys
 from groktime.workers.streams import Purpose, permutation, stream_key
 from groktime.workers.tasks import make_dataset
+from groktime.workers.torch_engine import Slab
 
 CPU = torch.device("cpu")
 DATA = {"modular": None, "random": random_labels(60)}
@@ -39,7 +39,7 @@ def first_step(
     columns = slab.x_train[:, :size] + slab.first_rows
     (places,) = slab.network.places(columns, size, share=slab.share)
     (masks,) = slab._masks(hidden[None], projection[None], [size])
-    gains, answers, gradient = slab._loss_and_gradient(places, slab.y_train[:, :size], masks)
+    gains, answers, gradient = slab.loss_and_gradient(places, slab.y_train[:, :size], masks)
     return -gains, answers, gradient
 
 

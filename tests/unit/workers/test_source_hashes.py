@@ -6,7 +6,7 @@ import torch
 
 from groktime.workers.engines import COMPUTES_AS, files_hash
 from groktime.workers.native import NativeStack
-from groktime.workers.native.build import source_files
+from groktime.workers.native.engine import source_files
 from groktime.workers.torch_engine import SOURCES, torch_fingerprint
 
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groktime.workers.device_streams import (
+from groktime.workers.operators import (
     dropout_counters,
     dropout_keep,
     permutations,
