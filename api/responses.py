@@ -32,7 +32,7 @@ from groktime.api.database import CAPACITY, Database, Stamps
 from groktime.api.middleware import HeavyWork, client_of
 from groktime.api.queries import FormatQuery
 from groktime.api.tables import Row, as_csv
-from groktime.db.queries.suites import SuiteRecord
+from groktime.db.records import SuiteRecord
 from groktime.service.analysis import ANALYSIS_VERSION
 from groktime.service.answers.choice import About, choose, is_open
 from groktime.service.answers.question import Question

@@ -40,7 +40,7 @@ from sqlalchemy.types import BigInteger, Boolean, DateTime, Double, Integer
 
 from groktime.db.claims import provenance
 from groktime.db.engine import head
-from groktime.db.queries.suites import SuiteRecord, get_suite
+from groktime.db.records import SuiteRecord, get_suite
 from groktime.db.schema import Curve, Run
 from groktime.db.suites import CLAIMED, list_forecasts
 from groktime.service.errors import DumpError, InputError

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, text
 
-from groktime.db.queries.suites import get_suite
+from groktime.db.records import get_suite
 from groktime.db.suites import REGISTRATION_LOCK
 from groktime.service.errors import DatabaseError
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, text
 
-from groktime.db.queries.suites import Design, printable
+from groktime.db.records import Design, printable
 from groktime.db.schema import SPEC_COLUMNS
 from groktime.service.errors import SuiteError
 from groktime.service.spec import SPEC_VERSION, SUITE_NAME, RunSpec

@@ -47,7 +47,7 @@ from groktime.dashboard.figures.progress import (
     placement_figure,
 )
 from groktime.dashboard.page import CSP
-from groktime.db.queries.suites import read_suites
+from groktime.db.records import read_suites
 from groktime.service.answers.capacity import capacity, cell_bits
 from groktime.service.answers.cell_tests import cell_tests, residuals_by_threshold
 from groktime.service.answers.choice import About

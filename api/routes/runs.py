@@ -15,7 +15,7 @@ from groktime.api.middleware import MayRead
 from groktime.api.problems import ApiError
 from groktime.api.queries import MAX_INTEGER, TWINS, FormatQuery, StrictQuery, SuiteName
 from groktime.api.responses import as_json, wants_csv
-from groktime.db.queries.runs import FILTERABLE, MAX_PAGE, BadCursor
+from groktime.db.runs import FILTERABLE, MAX_PAGE, BadCursor
 from groktime.service.answers.question import read_suite
 from groktime.service.answers.runs import (
     COLUMNS,

@@ -24,7 +24,7 @@ from groktime.api.middleware import Exports, HeavyWork, MayRead, client_of, no_s
 from groktime.api.queries import SUITES, TWINS, FormatQuery, StrictQuery
 from groktime.api.responses import HOLD_SECONDS, answered, as_json, served, wants_csv
 from groktime.db.export import Format, curves_table, runs_table, write_table
-from groktime.db.queries.suites import SuiteRecord, read_suites
+from groktime.db.records import SuiteRecord, read_suites
 from groktime.db.suites import ForecastRow, list_forecasts
 from groktime.service.answers.choice import default_suite
 from groktime.service.answers.question import read_suite

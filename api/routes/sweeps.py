@@ -18,7 +18,7 @@ from groktime.api.middleware import MayRead, MayWrite
 from groktime.api.problems import ApiError, described
 from groktime.api.queries import MAX_INTEGER, StrictQuery, SuiteName
 from groktime.db.engine import connect, database_url
-from groktime.db.queries.suites import suite_names
+from groktime.db.records import suite_names
 from groktime.db.sweeps import SweepRow, SweepState, get_sweep, list_sweeps
 from groktime.service.errors import InputError, SuiteError, SweepError
 from groktime.service.settings import Settings

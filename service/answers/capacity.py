@@ -12,7 +12,7 @@ import pandas as pd
 from pydantic import Field
 from sqlalchemy import Connection, text
 
-from groktime.db.queries.suites import SuiteRecord
+from groktime.db.records import SuiteRecord
 from groktime.service.analysis import ANALYSIS_VERSION
 from groktime.service.analysis.capacity import (
     SAG,

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from sqlalchemy import Connection
 
-from groktime.db.queries.suites import SuiteRecord
+from groktime.db.records import SuiteRecord
 from groktime.service.analysis import Method as Method
 from groktime.service.analysis import Units as Units
 from groktime.service.analysis.crossing import Crossing, crossing

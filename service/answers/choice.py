@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from sqlalchemy import Connection, Row, text
 
-from groktime.db.queries.suites import SuiteRecord
+from groktime.db.records import SuiteRecord
 from groktime.service.analysis.crossing import crossing
 from groktime.service.analysis.delay import onset
 from groktime.service.answers.cell import (

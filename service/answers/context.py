@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from sqlalchemy import Connection
 
-from groktime.db.queries.suites import SuiteRecord
+from groktime.db.records import SuiteRecord
 from groktime.service.analysis import ANALYSIS_VERSION, ANY_DELAY, MinimumDelay
 from groktime.service.analysis.inputs import ByKind
 from groktime.service.answers.cell import Cell, CellResults, cells, prime_cells

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 from sqlalchemy import Connection, text
 
-from groktime.db.queries.suites import SuiteRecord
+from groktime.db.records import SuiteRecord
 from groktime.db.suites import (
     CLAIMED,
     ForecastRow,

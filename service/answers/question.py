@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, ValidationError
 from sqlalchemy import Connection, Engine, text
 
-from groktime.db.queries.suites import SuiteRecord, find_suite, suite_names
+from groktime.db.records import SuiteRecord, find_suite, suite_names
 from groktime.service.analysis import Method as Method
 from groktime.service.analysis import MinimumDelay
 from groktime.service.analysis import Units as Units
@@ -27,7 +27,7 @@ from groktime.service.errors import AnalysisError, SuiteError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from groktime.db.queries.frames import Passage
+    from groktime.db.frames import Passage
 
 Clock = Literal["online", "eval"]
 Labels = Literal["random", "shuffled"]
@@ -255,7 +255,7 @@ def read_runs(
 ) -> pd.DataFrame:
     """The suite's speed and grok runs (inherited ones too), one row each: its spec's columns,
     state, last epoch, and first passages t_mem, t_gen, e_train, e_val in epochs (NaN: none)."""
-    from groktime.db.queries.frames import runs_frame
+    from groktime.db.frames import runs_frame
 
     passages = _passages(clock, thresholds or Thresholds())
     filters = {} if prime is None else {"prime": prime}
@@ -264,7 +264,7 @@ def read_runs(
 
 def _passages(clock: Clock, asked: Thresholds) -> dict[str, Passage]:
     """The first passages that answers about cells are made of."""
-    from groktime.db.queries.frames import Passage
+    from groktime.db.frames import Passage
 
     return {
         "t_mem": Passage(clock, asked.t_mem, "speed"),
@@ -276,7 +276,7 @@ def _passages(clock: Clock, asked: Thresholds) -> dict[str, Passage]:
 
 def read_capacity(connection: Connection, suite: SuiteRecord) -> pd.DataFrame:
     """The suite's capacity runs, one row each."""
-    from groktime.db.queries.frames import runs_frame
+    from groktime.db.frames import runs_frame
 
     return runs_frame(connection, suite.id, "capacity")
 
@@ -363,7 +363,7 @@ def _moment(suite: SuiteRecord) -> Hashable:
 def _read_primes(
     connection: Connection, suite: SuiteRecord, convention: Convention, primes: Sequence[int]
 ) -> dict[int, PrimeRuns]:
-    from groktime.db.queries.frames import runs_frame
+    from groktime.db.frames import runs_frame
 
     frame = runs_frame(
         connection,

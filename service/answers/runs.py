@@ -12,9 +12,9 @@ from pydantic import Field
 from scipy import stats
 from sqlalchemy import Connection, text
 
-from groktime.db.queries.frames import accuracies, curves_frame
-from groktime.db.queries.runs import count_runs, get_run
-from groktime.db.queries.runs import list_runs as page_of_runs
+from groktime.db.frames import accuracies, curves_frame
+from groktime.db.runs import count_runs, get_run
+from groktime.db.runs import list_runs as page_of_runs
 from groktime.service.analysis.inputs import finite
 from groktime.service.answers.cell import closed, setting_value
 from groktime.service.answers.context import cell_context

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field
 from sqlalchemy import Connection, text
 
-from groktime.db.queries.suites import (
+from groktime.db.records import (
     Failure,
     SuiteRecord,
     coverage_frame,

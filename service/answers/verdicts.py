@@ -11,7 +11,7 @@ from typing import Literal, TypedDict
 import pandas as pd
 from sqlalchemy import Connection
 
-from groktime.db.queries.suites import SuiteRecord, coverage_frame
+from groktime.db.records import SuiteRecord, coverage_frame
 from groktime.service.analysis.calibration import (
     ClusteredLine,
     Concordance,

@@ -22,7 +22,7 @@ from sqlalchemy import Connection, text
 
 from groktime.db.engine import connect
 from groktime.db.export import FORMATS, export_suite
-from groktime.db.queries.suites import get_suite
+from groktime.db.records import get_suite
 from groktime.service.commands import complete_suite
 from groktime.service.errors import InputError
 from groktime.service.settings import get_settings

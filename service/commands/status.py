@@ -38,7 +38,7 @@ def status(
     Example: groktime status mini
     """
     from groktime.db.engine import connect
-    from groktime.db.queries.suites import read_suites
+    from groktime.db.records import read_suites
     from groktime.service.answers.question import known_suite, reading
     from groktime.service.answers.suites import coverage
 

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 
 from sqlalchemy import Connection
 
-from groktime.db.queries.suites import SuiteRecord
+from groktime.db.records import SuiteRecord
 from groktime.service.analysis import ANALYSIS_VERSION
 from groktime.service.analysis.capacity import BitsPerParameter
 from groktime.service.answers.capacity import CapacityAnswer, capacity, cell_bits

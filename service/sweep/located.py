@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from sqlalchemy import Connection, text
 
-from groktime.db.queries.suites import get_suite
+from groktime.db.records import get_suite
 from groktime.service.analysis import MinimumDelay
 from groktime.service.spec import LADDER, RunSpec
 from groktime.service.suites import Suite

@@ -21,8 +21,8 @@ from sqlalchemy.exc import DBAPIError
 
 from groktime.db.claims import expire, fail_runs, reopen
 from groktime.db.engine import first_line, retrying
-from groktime.db.queries.suites import SuiteRecord, read_suites
 from groktime.db.recorder import set_aside_runs
+from groktime.db.records import SuiteRecord, read_suites
 from groktime.service.answers.question import QuestionError
 from groktime.service.answers.suites import NextRun, PlacedCell, PlacedPoint, PlacementAnswer, Step
 from groktime.service.errors import DatabaseError

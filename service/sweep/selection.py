@@ -22,7 +22,7 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from groktime.db.claims import reopen
-from groktime.db.queries.suites import Design
+from groktime.db.records import Design
 from groktime.db.schema import RUN_STATES
 from groktime.db.suites import Registered, register_suite
 from groktime.service.errors import InputError

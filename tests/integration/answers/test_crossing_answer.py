@@ -12,7 +12,7 @@ from fixtures.seeded import PRIMES, TINY, p_cross, record, register
 from sqlalchemy import Connection, text
 
 from groktime.db.claims import claim
-from groktime.db.queries.frames import read_table
+from groktime.db.frames import read_table
 from groktime.db.suites import open_runs
 from groktime.service.answers.choice import choose
 from groktime.service.answers.context import cell_context
@@ -44,7 +44,7 @@ def test_all_questions_about_a_cell_share_one_statement(
         read.append(query)
         return read_table(connection, query, *rest)
 
-    monkeypatch.setattr("groktime.db.queries.frames.read_table", counted)
+    monkeypatch.setattr("groktime.db.frames.read_table", counted)
     engine = seeded.reader()
     asked = Question(prime=29, default_suite="tiny")
     with reading(engine) as connection:

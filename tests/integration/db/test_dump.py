@@ -20,7 +20,7 @@ from groktime.db.claims import claim, release
 from groktime.db.export import MANIFEST, Dumped, dump_suite, opened, seal
 from groktime.db.load import load_dump
 from groktime.db.maintenance import check
-from groktime.db.queries.suites import get_suite
+from groktime.db.records import get_suite
 from groktime.db.suites import insert_forecast, list_forecasts, open_runs, score_forecast
 from groktime.service.errors import DumpError, SuiteError
 

@@ -13,10 +13,10 @@ from sqlalchemy import Engine, text
 
 from groktime.db.claims import claim
 from groktime.db.engine import MIGRATIONS, connect, head, known_revisions, migrate
+from groktime.db.frames import Passage, runs_frame
 from groktime.db.load import load_dump
 from groktime.db.maintenance import check
-from groktime.db.queries.frames import Passage, runs_frame
-from groktime.db.queries.suites import get_suite
+from groktime.db.records import get_suite
 from groktime.db.suites import open_runs
 from groktime.service.suites.loader import check_stored
 

@@ -15,9 +15,9 @@ from fixtures.runs import capacity_spec, claim_all, grok_spec, register, speed_s
 from sqlalchemy import Engine, text
 
 from groktime.db.claims import claim
-from groktime.db.queries.frames import Passage, accuracies, curves_frame, runs_frame
-from groktime.db.queries.runs import get_run, list_runs
-from groktime.db.queries.suites import (
+from groktime.db.frames import Passage, accuracies, curves_frame, runs_frame
+from groktime.db.recorder import Recorder
+from groktime.db.records import (
     COUNTED_BY,
     coverage_frame,
     coverage_rows,
@@ -25,7 +25,7 @@ from groktime.db.queries.suites import (
     get_suite,
     progress,
 )
-from groktime.db.recorder import Recorder
+from groktime.db.runs import get_run, list_runs
 from groktime.db.suites import open_runs
 from groktime.service.errors import InputError, SuiteError
 from groktime.service.spec import needed

@@ -20,7 +20,7 @@ from sqlalchemy.exc import DBAPIError, InternalError, OperationalError, Programm
 
 from groktime.db import embedded
 from groktime.db.engine import connect, migrate
-from groktime.db.queries.suites import read_suites
+from groktime.db.records import read_suites
 from groktime.service.errors import DatabaseError
 
 PASSWORD = "hunter2"

@@ -13,11 +13,11 @@ from sqlalchemy import Engine, text
 
 from groktime.db.claims import Claim, claim, expire, fail_runs, release
 from groktime.db.export import dump_suite, runs_table
+from groktime.db.frames import Passage, runs_frame
 from groktime.db.load import load_dump
 from groktime.db.maintenance import check, plan_prune
-from groktime.db.queries.frames import Passage, runs_frame
-from groktime.db.queries.suites import Design, coverage_frame, progress
 from groktime.db.recorder import Recorder, set_aside_runs
+from groktime.db.records import Design, coverage_frame, progress
 from groktime.db.suites import open_runs, register_suite
 
 SPEC = speed_spec()

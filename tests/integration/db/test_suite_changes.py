@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from groktime.db.claims import claim
 from groktime.db.maintenance import plan_prune
-from groktime.db.queries.suites import get_suite
+from groktime.db.records import get_suite
 from groktime.db.suites import ChangedSuite, Registered, open_runs, register_suite, suite_change
 from groktime.service.commands.suite import app, settle_change
 from groktime.service.errors import SuiteError

@@ -15,7 +15,7 @@ from sqlalchemy import text
 from groktime.db.claims import claim
 from groktime.db.export import CURVE, MANIFEST, RUNS, dump_suite
 from groktime.db.load import load_dump
-from groktime.db.queries.suites import get_suite
+from groktime.db.records import get_suite
 from groktime.db.suites import freeze_suite, open_runs, register_suite
 from groktime.service.errors import DumpError
 from groktime.service.suites import Suite, load_suite

@@ -20,7 +20,7 @@ import pyarrow.csv
 from sqlalchemy import Connection, text
 
 from groktime.db.curve import COLUMNS
-from groktime.db.queries.runs import Filters, column_kind, where
+from groktime.db.runs import Filters, column_kind, where
 from groktime.db.schema import SPEC_COLUMNS
 from groktime.service.errors import InputError
 from groktime.service.spec import COUNTS, KINDS, LADDER, Kind, ladder_index

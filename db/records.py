@@ -202,8 +202,8 @@ def coverage_frame(
 
     `censored` are done runs that the cap stopped; `epochs` the epochs recorded.
     """
-    from groktime.db.queries.frames import read_frame
-    from groktime.db.queries.runs import column_kind
+    from groktime.db.frames import read_frame
+    from groktime.db.runs import column_kind
 
     types = {"kind": "text", "inherited": "bool"} | {name: column_kind(name) for name in by}
     types |= {name: "int" for name in COUNTS}

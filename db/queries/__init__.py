@@ -1,1 +1,0 @@
-"""Reads: suites, coverage, runs, curves, and the frames that analyses start from."""
