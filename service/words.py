@@ -33,8 +33,8 @@ CROSSING = {
     "crossed": "crossed",
     "bracketed": "between two widths",
     "closest_approach": "closest approach",
-    "mem_always_slower": "memorisation slower at every width trained",
-    "mem_always_faster": "memorisation faster at every width trained",
+    "mem_always_slower": "memorisation slower wherever a speed was reached",
+    "mem_always_faster": "memorisation faster wherever a speed was reached",
     "unresolved": "not reached at any common width",
     "insufficient_data": "too few widths",
 }
@@ -43,10 +43,24 @@ CROSSING_SENTENCES = {
     "bracketed": "The curves cross between two measured widths; the crossing is only bracketed.",
     "mem_always_slower": "Memorisation is slower at every measured width: no crossing in range.",
     "mem_always_faster": "Memorisation is faster at every measured width: no crossing in range.",
-    "unresolved": "Neither speed was reached at any common width, so there is no crossing.",
+    "unresolved": "Neither speed was reached at any common width: the crossing may be anywhere.",
     "insufficient_data": "Too few widths have finished runs of both kinds to look for a crossing.",
     "closest_approach": "The point where the seed-averaged curves come closest (paper's rule).",
 }
+
+
+def crossing_sentence(status: str, unresolved_widths: Sequence[int] = ()) -> str:
+    """What is known of the crossing, widths at which neither speed was reached left open."""
+    if not unresolved_widths or status not in ("mem_always_slower", "mem_always_faster"):
+        return CROSSING_SENTENCES[status]
+    side = status.removeprefix("mem_always_")
+    widths = ", ".join(map(str, unresolved_widths))
+    return (
+        f"Memorisation is {side} wherever a speed was reached; at d = {widths} neither was, and "
+        "the crossing may be there."
+    )
+
+
 ONSET = {
     "exact": "at a width",
     "fitted": "fitted",

@@ -27,9 +27,9 @@ from groktime.service.analysis.survival import SpeedPoint
 from groktime.service.answers.crossing import CrossingAnswer, DelayAnswer, SpeedsAnswer
 from groktime.service.answers.verdicts import bits_source, bits_text
 from groktime.service.words import (
-    CROSSING_SENTENCES,
     ONSET_SENTENCES,
     count,
+    crossing_sentence,
     dex,
     human,
     interval,
@@ -314,7 +314,7 @@ CLOSE = 0.11
 def summary(answer: CrossingAnswer) -> str:
     """Two sentences that stand for the chart where it cannot be seen."""
     cross, onset = answer.p_cross.estimate, answer.p_onset.estimate
-    first = CROSSING_SENTENCES[answer.status]
+    first = crossing_sentence(answer.status, answer.unresolved_widths)
     if cross is not None:
         first += f" P_cross is {human(cross)} parameters"
         if answer.p_cross.level is not None:
@@ -332,7 +332,7 @@ def summary(answer: CrossingAnswer) -> str:
 def readings(answer: CrossingAnswer) -> list[Reading]:
     """The panel's numbers in the order the argument needs them."""
     cross, onset = answer.p_cross, answer.p_onset
-    cross_detail = CROSSING_SENTENCES[answer.status]
+    cross_detail = crossing_sentence(answer.status, answer.unresolved_widths)
     if cross.level is not None:
         cross_detail = f"{_level(cross.level)} {_bounds(answer)}"
         if answer.epochs is not None:
@@ -376,7 +376,7 @@ def verdict(answer: CrossingAnswer) -> Note:
     """Does grokking start at the crossing, in this cell?"""
     cross, onset, residual = answer.p_cross, answer.p_onset, answer.residual
     if residual is None:
-        missing = CROSSING_SENTENCES[answer.status].rstrip(".")
+        missing = crossing_sentence(answer.status, answer.unresolved_widths).rstrip(".")
         if cross.estimate is not None:
             missing = f"no onset: {ONSET_SENTENCES[onset.status]}"
         return {"tone": "plain", "text": f"This cell cannot tell. {sentence(missing)}"}
@@ -488,7 +488,7 @@ def notes(answer: CrossingAnswer, delay: DelayAnswer) -> list[Note]:
         found.append({"tone": tone, "text": text})  # type: ignore[typeddict-item]
 
     if answer.status not in ("crossed", "closest_approach"):
-        say("warn", CROSSING_SENTENCES[answer.status])
+        say("warn", crossing_sentence(answer.status, answer.unresolved_widths))
     if answer.at_edge:
         say("warn", "The closest approach is at an end of the range: the curves may never cross.")
     missing = answer.missing.speed + answer.missing.grok

@@ -187,6 +187,27 @@ def test_few_seeds_are_said_with_and_without_an_interval(
     assert any(words in note for note in notes)
 
 
+def test_widths_at_which_nothing_was_reached_are_named_and_no_crossing_is_denied(
+    cell: Cell,
+) -> None:
+    nowhere = replace(cell.crossing.p_cross, estimate=None, level=None)
+    given = replace(
+        cell.crossing,
+        status="mem_always_faster",
+        p_cross=nowhere,
+        residual=None,
+        unresolved_widths=(12, 16),
+    )
+    told = [
+        crossing_words.summary(given),
+        crossing_words.verdict(given)["text"],
+        crossing_words.notes(given, cell.delay)[0]["text"],
+    ]
+    for text in told:
+        assert "at d = 12, 16 neither was, and the crossing may be there" in text
+        assert "no crossing" not in text
+
+
 def test_a_cell_without_runs_says_so(cell: Cell) -> None:
     figure = delay_figure(
         replace(cell.delay, points=(), minimum=()),

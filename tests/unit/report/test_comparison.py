@@ -73,7 +73,9 @@ def test_all_quantities_are_told_on_the_same_cells_and_the_others_named() -> Non
         pairs([suite("a", FIRST), suite("b", lost + SECOND[2:], positions="rope")])
     )
     assert said.count("4 common cells") == 3
-    assert "Not compared: p = 97 (crossing: memorisation faster at every width trained)" in said
+    assert (
+        "Not compared: p = 97 (crossing: memorisation faster wherever a speed was reached)" in said
+    )
     assert "p = 98 (onset: delayed at the narrowest width that fits its training set)" in said
 
 
