@@ -371,7 +371,7 @@ def _all_moved(pairs: Sequence[tuple[CellRow, CellRow]]) -> str:
 
 
 def _lost(cells: tuple[CellRow, CellRow]) -> str:
-    """`p = 53 (crossing: memorisation faster wherever a speed was reached)`: the second suite's first."""
+    """`p = 53 (crossing: memorisation faster …)`, the second suite's first."""
     for cell in reversed(cells):
         if cell.p_cross is None:
             return f"p = {cell.prime} (crossing: {crossing_words(cell)})"
