@@ -68,7 +68,7 @@ from groktime.service.answers.suites import (
 from groktime.service.answers.verdicts import Reference, find_reference, thresholds_text
 from groktime.service.report.document import Block, Bullets, Command, Paragraph, Table
 from groktime.service.spec import SETTING_COLUMNS
-from groktime.service.suites.loader import load_suite, shipped_suites
+from groktime.service.suites.loader import RELEASED, load_suite, shipped_suites
 from groktime.service.words import axis_name, count, setting_text, span, whole
 
 Convention = tuple[Literal["robust", "paper"], Literal["online", "eval"]]
@@ -290,12 +290,22 @@ DATA_AXES = ("task", "operation", "train_fraction", "split")
 SHORT_HASH = 12
 
 
+def description(content: SuiteContent) -> str:
+    """What the suite asks, in the words of its file now; a recording keeps those of its time."""
+    if content.name.removesuffix(RELEASED) in shipped_suites():
+        file = load_suite(content.name).file
+        return " ".join(
+            words.rstrip(".") + "." for words in (file.description, file.notes) if words
+        )
+    return content.summary.description
+
+
 def scope(content: SuiteContent) -> list[Block]:
     """The suite, its grid, and its runs by kind and state."""
     summary = content.summary
     found: list[Block] = []
-    if summary.description:
-        found.append(Paragraph(summary.description))
+    if words := description(content):
+        found.append(Paragraph(words))
     found.append(Bullets(tuple(_facts(content))))
     found.append(_runs(content))
     if not summary.complete and not content.capacity_alone:

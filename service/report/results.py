@@ -34,7 +34,14 @@ from groktime.service.report.comparison import (
     pairs,
     refinements,
 )
-from groktime.service.report.content import Convention, SuiteContent, gather, provenance, scope
+from groktime.service.report.content import (
+    Convention,
+    SuiteContent,
+    description,
+    gather,
+    provenance,
+    scope,
+)
 from groktime.service.report.document import (
     Block,
     Bullets,
@@ -369,16 +376,6 @@ def _question(content: SuiteContent) -> str:
     else:
         asked = "Does grokking start where memorising becomes faster than generalising?"
     return f"{asked} {description(content)}".strip()
-
-
-def description(content: SuiteContent) -> str:
-    """What the suite asks, in the words of its file now; a recording keeps those of its time."""
-    if content.name.removesuffix(RELEASED) in shipped_suites():
-        file = load_suite(content.name).file
-        return " ".join(
-            words.rstrip(".") + "." for words in (file.description, file.notes) if words
-        )
-    return content.summary.description
 
 
 def _about(content: SuiteContent) -> str:
