@@ -221,7 +221,6 @@ def compile_engine() -> None:
 RAYS_OWN = {
     "RAY_LOG_MONITOR_MANY_FILES_THRESHOLD": "1000",
     "LOG_NAME_UPDATE_INTERVAL_S": "0.5",
-    "REPORTER_UPDATE_INTERVAL_MS": "5000",
 }
 
 

@@ -36,11 +36,11 @@ NVIDIA = Path("/proc/driver/nvidia/gpus")  # a folder for each GPU that the driv
 StackLimit = Callable[[RunSpec], int]  # most models of a run's shape in one stack
 
 # Of a cluster started here, how often its helpers look around: nobody reads what they would tell.
+# The reporter keeps Ray's interval: with a longer one a head takes no jobs for minutes.
 # Ray's own values let the log monitor search its folder ten times a second.
 IDLE = {
     "RAY_LOG_MONITOR_MANY_FILES_THRESHOLD": "0",
     "LOG_NAME_UPDATE_INTERVAL_S": "3600",
-    "REPORTER_UPDATE_INTERVAL_MS": "60000",
 }
 
 # Before Ray is imported. Loggers that Tune adds by itself keep some 300 KB a trial in the driver.
