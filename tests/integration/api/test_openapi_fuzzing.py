@@ -74,13 +74,15 @@ real.config.generation.update(modes=[GenerationMode.POSITIVE])
 # Parameters whose every value is answered; others ask for what a small suite may not have.
 FREE = {"method", "clock", "units", "level", "format", "kind", "points", "order", "limit", "table"}
 PICTURES = ("svg", "png")
+ALL_PRIMES = "/charts/delay/primes"  # the only prime it takes is `all`
 
 
 def about_what_is_there(case: schemathesis.Case) -> None:
     """Put the question to a suite, prime and run of the database, by the conventions drawn."""
     names = {parameter.name for parameter in case.operation.query}
     asked = {n: v for n, v in dict(case.query or {}).items() if n in FREE and v not in PICTURES}
-    prime = PRIMES[len(asked) % len(PRIMES)]
+    one = PRIMES[len(asked) % len(PRIMES)]
+    prime = "all" if case.operation.path == ALL_PRIMES else one
     there = {"suite": "tiny", "prime": prime, "run": [1, 2]}
     case.query = asked | {n: v for n, v in there.items() if n in names}
     for name, value in {"suite": "tiny", "id": 1}.items():
