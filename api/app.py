@@ -70,7 +70,7 @@ class Ahead:
         self._changed: asyncio.Event | None = None
         self._task: asyncio.Task[None] | None = None
         self.rounds = 0  # that were finished
-        stamps.on_notice(self._notice)
+        stamps.on_notice(self.notice)
 
     def start(self) -> None:
         """Begin; called on the event loop."""
@@ -82,7 +82,8 @@ class Ahead:
         if self._task is not None:
             self._task.cancel()
 
-    def _notice(self, _payload: str | None) -> None:
+    def notice(self, _payload: str | None) -> None:
+        """Something was recorded: what was prepared is computed anew."""
         if self._changed is not None:
             self._changed.set()
 

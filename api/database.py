@@ -178,13 +178,13 @@ class Stamps:
                     if self._clock() >= next_beat:
                         next_beat = self._clock() + BEAT_SECONDS
                         if self._clock() - self._asked_at < IDLE_SECONDS:
-                            self._beat(cursor)
+                            self.beat(cursor)
                     while connection.notifies:
                         self._notice(connection.notifies.pop(0).payload)
         finally:
             connection.close()
 
-    def _beat(self, cursor: Any) -> None:
+    def beat(self, cursor: Any) -> None:
         """Look at what stamps are made of; what is read shows at least all until `began`."""
         began = self._clock()
         cursor.execute(SUITES)

@@ -123,7 +123,7 @@ class BundleTrainable(tune.Trainable):
         specs = retrying(lambda: open_specs(database, ids))
         seconds = 0.0
         for part in self._parts(specs):
-            claims = self._claimed(database, part)
+            claims = self.claimed(database, part)
             if claims:
                 seconds += self._train_claims(database, claims, spares)
         return seconds
@@ -139,7 +139,7 @@ class BundleTrainable(tune.Trainable):
         for first in range(0, len(items), most):
             yield dict(items[first : first + most])
 
-    def _claimed(self, database: Database, specs: dict[int, RunSpec]) -> list[Claim]:
+    def claimed(self, database: Database, specs: dict[int, RunSpec]) -> list[Claim]:
         """Lease the runs, each from the newest checkpoint this engine can go on from."""
         from groktime.workers.engines import trainer_of
 
@@ -183,7 +183,7 @@ class BundleTrainable(tune.Trainable):
             while spares:
                 asked, spares[:] = spares[:places], spares[places:]
                 specs = retrying(lambda ids=asked: open_specs(database, ids))  # type: ignore[misc]
-                taken = self._claimed(database, specs) if specs else []
+                taken = self.claimed(database, specs) if specs else []
                 if taken:
                     held.extend(taken)
                     recorder.add(taken)

@@ -237,7 +237,7 @@ def test_a_change_ends_a_round_that_prepares_older_answers(seeded: Database) -> 
         async def and_change(path: str, query: Mapping[str, Any]) -> Any:
             asked.append(path)
             if path == "/charts/delay":
-                ahead._notice(None)
+                ahead.notice(None)
             return await ask(path, query)
 
         ahead._ask = and_change

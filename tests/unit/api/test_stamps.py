@@ -53,7 +53,7 @@ def test_what_a_heartbeat_has_verified_is_believed_for_one_second_and_no_longer(
     now = [100.0]
     settings = Settings(database_url=SecretStr("postgresql://nobody@127.0.0.1:9/absent"))
     known = Stamps(Database(settings), clock=lambda: now[0])
-    known._beat(Cursor(7))
+    known.beat(Cursor(7))
     verified = known.version()
     assert verified is not None
     now[0] += LAG_SECONDS - 0.001
@@ -64,11 +64,11 @@ def test_what_a_heartbeat_has_verified_is_believed_for_one_second_and_no_longer(
 
 def test_a_heartbeat_counts_a_commit_that_nobody_told_of() -> None:
     known = stamps()
-    known._beat(Cursor(7))
+    known.beat(Cursor(7))
     before = known.version()
-    known._beat(Cursor(7))
+    known.beat(Cursor(7))
     assert known.version() == before
-    known._beat(Cursor(8))
+    known.beat(Cursor(8))
     assert known.version() not in (before, None)
 
 

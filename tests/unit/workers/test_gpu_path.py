@@ -216,7 +216,7 @@ def test_a_worker_steps_and_looks_for_checkpoints_as_its_sweep_orders(
     worker._store.save(key, 3, way, {}, {})
     found: list[Any] = []
     monkeypatch.setattr(trainable, "claim", lambda *given: found.append(given[-2:]))
-    worker._claimed(Mock(), {1: spec})
+    worker.claimed(Mock(), {1: spec})
     ((checkpoints, trainer),) = found
     assert checkpoints == {1: [3]}
     assert trainer.fingerprint == way
