@@ -372,9 +372,12 @@ def damage_is_refused(path: Path) -> Iterator[None]:
 
 
 # Results travel; who held a lease and unfinished work do not: an open run is dumped as pending,
-# one that was set aside and is trained further just now as it was set aside.
+# one that was set aside and is trained further just now as it was set aside, one whose results lie
+# in another suite's dump as pending, too.
 RUN_DOCUMENTS = """
-SELECT jsonb_build_object('run', CASE WHEN r.closed_at IS NOT NULL
+SELECT jsonb_build_object('run', CASE WHEN %(own)s AND sr.inherited
+        THEN jsonb_build_object('key', r.key, 'spec', r.spec, 'state', 'pending')
+        WHEN r.closed_at IS NOT NULL
         THEN to_jsonb(r) - 'id' - 'owner' - 'lease_until'
         WHEN r.set_aside_epoch IS NOT NULL
         THEN to_jsonb(r) - 'id' - 'owner' - 'lease_until' || jsonb_build_object(
@@ -383,7 +386,7 @@ SELECT jsonb_build_object('run', CASE WHEN r.closed_at IS NOT NULL
     'inherited', sr.inherited,
     'attempts', coalesce((
         SELECT jsonb_agg(to_jsonb(a) - 'run_id' ORDER BY a.attempt) FROM attempts a
-        WHERE a.run_id = r.id AND a.ended_at IS NOT NULL
+        WHERE a.run_id = r.id AND a.ended_at IS NOT NULL AND NOT (%(own)s AND sr.inherited)
             AND (r.closed_at IS NOT NULL OR r.set_aside_epoch IS NOT NULL)), '[]'))::text
 FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
 WHERE sr.suite_id = %(suite)s ORDER BY r.id
@@ -393,11 +396,12 @@ WHERE sr.suite_id = %(suite)s ORDER BY r.id
 CURVE_ROWS = """
 SELECT d.line, {columns}
 FROM (
-    SELECT r.*, row_number() OVER (ORDER BY r.id) - 1 AS line
+    SELECT r.*, sr.inherited, row_number() OVER (ORDER BY r.id) - 1 AS line
     FROM suite_runs sr JOIN runs r ON r.id = sr.run_id WHERE sr.suite_id = {suite}
 ) d
 JOIN curve c ON c.run_id = d.id
-WHERE (d.closed_at IS NOT NULL OR d.set_aside_epoch IS NOT NULL) {thinning}
+WHERE (d.closed_at IS NOT NULL OR d.set_aside_epoch IS NOT NULL)
+    AND NOT ({own} AND d.inherited) {thinning}
 ORDER BY d.id, c.epoch
 """
 
@@ -433,9 +437,10 @@ def dump_suite(
     path: Path,
     *,
     dense: int | None = None,
+    own: bool = False,
     overwrite: bool = False,
 ) -> Dumped:
-    """Write the suite's runs, attempts and curves.
+    """Write the suite's runs, attempts and curves; `own`: results of inherited runs stay out.
 
     With `dense` curves are thinned: all epochs up to it, then ever fewer (a relative spacing of
     1/dense), so that a recording of thousands of epochs stays small. Needs one snapshot: give a
@@ -451,10 +456,10 @@ def dump_suite(
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".dump-") as folder:
         archive_path = Path(folder) / "archive"
         curve_path = Path(folder) / CURVE
-        rows = _write_curve(connection, suite.id, curve_path, dense)
+        rows = _write_curve(connection, suite.id, curve_path, dense, own)
         with zipfile.ZipFile(archive_path, "w", zipfile.ZIP_DEFLATED) as archive:
             with archive.open(RUNS, "w", force_zip64=True) as sink:
-                runs, closed = _write_runs(connection, suite.id, sink, dense)
+                runs, closed = _write_runs(connection, suite.id, sink, dense, own)
             archive.write(curve_path, CURVE, zipfile.ZIP_STORED)  # parquet is compressed
             manifest = {
                 "format": FORMAT,
@@ -478,13 +483,16 @@ def dump_suite(
     return Dumped(path, runs, closed, rows, os.path.getsize(path))
 
 
-def _write_curve(connection: Connection, suite_id: int, path: Path, dense: int | None) -> int:
+def _write_curve(
+    connection: Connection, suite_id: int, path: Path, dense: int | None, own: bool
+) -> int:
     table = curves_table(suite_id)
     columns = [name for name in table.types if name != "run_id"]
     types = {"line": pa.int32()} | {name: table.types[name] for name in columns}
     query = CURVE_ROWS.format(
         columns=", ".join(f"c.{name}" for name in columns),
         suite=suite_id,
+        own=str(own),
         thinning="" if dense is None else THINNING.format(dense=int(dense)),
     )
     floats = [name for name, kind in types.items() if pa.types.is_floating(kind)]
@@ -504,14 +512,14 @@ def _write_curve(connection: Connection, suite_id: int, path: Path, dense: int |
 
 
 def _write_runs(
-    connection: Connection, suite_id: int, sink: Any, dense: int | None
+    connection: Connection, suite_id: int, sink: Any, dense: int | None, own: bool
 ) -> tuple[int, int]:
     runs = closed = 0
     driver: Any = connection.connection.driver_connection
     # A named cursor keeps its rows on the server, so that memory stays flat.
     with driver.cursor("dump_runs") as cursor:
         cursor.itersize = 1_000
-        cursor.execute(RUN_DOCUMENTS, {"suite": suite_id})
+        cursor.execute(RUN_DOCUMENTS, {"suite": suite_id, "own": own})
         for (line,) in cursor:
             document = json.loads(line)
             if document["run"]["state"] != "pending":

@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -165,6 +165,19 @@ class Loaded:
     taken: int  # runs whose results came from the dump
     kept: int  # runs left as they were here
     curve_rows: int
+
+
+LACKING = """
+SELECT s.name, count(*) FROM suites s
+JOIN suite_runs sr ON sr.suite_id = s.id JOIN runs r ON r.id = sr.run_id
+WHERE s.name = ANY(:names) AND sr.inherited AND r.state = 'pending'
+GROUP BY s.name ORDER BY s.name
+"""
+
+
+def lacking(connection: Connection, names: Sequence[str]) -> list[tuple[str, int]]:
+    """Suites with inherited runs that have no results here, and how many."""
+    return [(name, n) for name, n in connection.execute(text(LACKING), {"names": list(names)})]
 
 
 class SuiteCheck(Protocol):

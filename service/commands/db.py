@@ -12,10 +12,11 @@ import typer
 from groktime.db import embedded
 from groktime.db.engine import connect, connect_migrated, database_url, head, parse_url, shown
 from groktime.db.export import dump_suite
-from groktime.db.load import load_dump
+from groktime.db.load import lacking, load_dump
 from groktime.db.maintenance import PrunePlan, plan_prune
 from groktime.db.maintenance import check as check_database
 from groktime.db.maintenance import prune as prune_runs
+from groktime.db.records import get_suite
 from groktime.service.commands import complete_suite
 from groktime.service.commands.sweep import ready_database
 from groktime.service.errors import ConfigurationError, DatabaseError
@@ -85,13 +86,19 @@ def dump(
             help="Keep all epochs up to N, then ever fewer, and all first passages.",
         ),
     ] = None,
+    own: Annotated[
+        bool,
+        typer.Option(
+            "--own", help="Leave out results of inherited runs: their suites' dumps have them."
+        ),
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
     as_json: Json = False,
 ) -> None:
     """Write a suite with its runs and curves into one compressed, checksummed file."""
     engine = connect().execution_options(isolation_level="REPEATABLE READ")
     with engine.connect() as connection:
-        dumped = dump_suite(connection, suite, file, dense=thin, overwrite=force)
+        dumped = dump_suite(connection, suite, file, dense=thin, own=own, overwrite=force)
     if as_json:
         typer.echo(json.dumps({**asdict(dumped), "path": str(file)}))
         return
@@ -113,8 +120,10 @@ def load(
     Example: groktime db load recordings/*.groktime
     """
     engine = ready_database()[1] if get_settings().embedded else connect()
+    names = []
     for file in files:
         loaded = load_dump(engine, file, check_stored)
+        names.append(loaded.suite)
         if as_json:
             typer.echo(json.dumps(asdict(loaded)))
             continue
@@ -122,6 +131,15 @@ def load(
             f"suite {loaded.suite}: results of {count(loaded.taken, 'run')} taken, "
             f"{count(loaded.curve_rows, 'epoch')}; new here: {count(loaded.created, 'run')}"
         )
+    with engine.connect() as connection:
+        for name, runs in lacking(connection, names):
+            donors = ", ".join(
+                donor["suite"] for donor in get_suite(connection, name).spec["inherits"]
+            )
+            typer.echo(
+                f"suite {name}: {count(runs, 'inherited run')} without results; load {donors}, too",
+                err=True,
+            )
 
 
 @app.command()

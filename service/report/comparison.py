@@ -294,13 +294,18 @@ def _seeds(cell: CellRow) -> int:
 def refinements(content: SuiteContent, others: Sequence[SuiteContent]) -> Iterator[Block]:
     """Where a suite adds runs to the cells of another: both points before and after."""
     for donor in others:
-        common = _common(donor, content) if donor.name in _donors(content) else ()
-        refined = [cells for cells in common if not cells[1].inherited]
+        refined = added_to(donor, content)
         if refined:
             yield Paragraph(
                 f"Runs added to {donor.name}: {_all_moved(refined)}. {_outside(refined)}"
             )
             yield _refined_table(donor, content, refined)
+
+
+def added_to(donor: SuiteContent, content: SuiteContent) -> list[tuple[CellRow, CellRow]]:
+    """The cells of `donor` that `content` inherits and adds runs to, before and after."""
+    common = _common(donor, content) if donor.name in _donors(content) else ()
+    return [cells for cells in common if not cells[1].inherited]
 
 
 def _donors(content: SuiteContent) -> set[str]:

@@ -1,12 +1,12 @@
 """All suites on one page, by the two questions of the paper's appendix.
 
 Within a setting: does the crossing order the onsets? Across settings: does the offset stay?
-Inherited cells count once, in the suite that trained them.
+A cell counts once: in the suite that trained it, or in the one that added runs to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,10 +21,12 @@ from groktime.service.analysis.robustness import (
     offset_model,
     stratified_order,
 )
-from groktime.service.answers.cell_tests import Offset, offsets
+from groktime.service.answers.cell_tests import CellRow, Offset, offsets
 from groktime.service.answers.question import Question, Setting
+from groktime.service.report.comparison import added_to
 from groktime.service.report.content import SuiteContent
 from groktime.service.report.document import Block, Document, Paragraph, Section, Table
+from groktime.service.suites.loader import RELEASED, load_suite, shipped_suites
 from groktime.service.words import (
     ALPHA,
     EN_DASH,
@@ -61,8 +63,8 @@ def stratum_name(suite: str, setting: Setting) -> str:
     return f"{suite}, {told}" if told else suite
 
 
-def strata(connection: Connection, contents: Iterable[SuiteContent]) -> tuple[Stratum, ...]:
-    """Every setting that has a cell of its own suite."""
+def strata(connection: Connection, contents: Sequence[SuiteContent]) -> tuple[Stratum, ...]:
+    """Every setting of a suite that has a cell which counts there."""
     return tuple(
         Stratum(
             content.name,
@@ -75,23 +77,36 @@ def strata(connection: Connection, contents: Iterable[SuiteContent]) -> tuple[St
                 if offset.varied in RULES
             ),
         )
-        for content in contents
-        for setting in _own_settings(content)
+        for content, rows in counted(contents)
+        for setting in {tuple(row.setting.items()): row.setting for row in rows}.values()
     )
 
 
-def _own_settings(content: SuiteContent) -> list[Setting]:
-    answer = content.answer
-    rows = () if answer is None else answer.cells
-    found: dict[tuple[tuple[str, object], ...], Setting] = {}
-    for row in rows:
-        if not row.inherited:
-            found.setdefault(tuple(row.setting.items()), row.setting)
-    return list(found.values())
+def counted(contents: Sequence[SuiteContent]) -> list[tuple[SuiteContent, list[CellRow]]]:
+    """The cells that count in each suite: its own, unless another suite added runs to them."""
+    extended = {
+        (donor.name, before.prime, tuple(before.setting.items()))
+        for content in contents
+        for donor in contents
+        for before, _ in added_to(donor, content)
+    }
+    return [
+        (
+            content,
+            [
+                row
+                for row in content.answer.cells
+                if not row.inherited
+                and (content.name, row.prime, tuple(row.setting.items())) not in extended
+            ],
+        )
+        for content in contents
+        if content.answer is not None
+    ]
 
 
-def pooled_cells(contents: Iterable[SuiteContent]) -> pd.DataFrame:
-    """Own cells of all suites: prime, both points, and the stratum they belong to."""
+def pooled_cells(contents: Sequence[SuiteContent]) -> pd.DataFrame:
+    """Every cell once: prime, both points, and the stratum it belongs to."""
     rows = [
         {
             "p": row.prime,
@@ -99,10 +114,8 @@ def pooled_cells(contents: Iterable[SuiteContent]) -> pd.DataFrame:
             "p_onset": np.nan if row.p_onset is None else row.p_onset,
             "stratum": stratum_name(content.name, row.setting),
         }
-        for content in contents
-        if content.answer is not None
-        for row in content.answer.cells
-        if not row.inherited
+        for content, counting in counted(contents)
+        for row in counting
     ]
     return pd.DataFrame(rows, columns=["p", "p_cross", "p_onset", "stratum"])
 
@@ -239,10 +252,42 @@ def _drift(contents: Sequence[SuiteContent], model: OffsetModel | None) -> Itera
         for trend in answer.tests.robustness:
             if trend.axis != "p":
                 rows.append((content.name, *_trend(content, trend.axis, model)))
-    if not rows:
+    if rows:
+        yield _drift_table(rows)
+    else:
         yield Paragraph("No suite with results sweeps a setting.")
-        return
-    yield Table(
+    trained = {content.name for content in contents}
+    planned = [] if model is None else list(_planned(trained, model.within))
+    if planned:
+        yield Table(
+            name="paper-planned",
+            caption="Said before training: the smallest drift (dex a unit) that the suites still "
+            "to be located would show four times in five, if every cell gets both points.",
+            header=("suite", "axis", "cells", "detectable"),
+            rows=tuple(planned),
+            numeric=frozenset({2, 3}),
+        )
+
+
+def _planned(trained: Collection[str], spread: float) -> Iterator[tuple[str, ...]]:
+    """Located suites without results that sweep a number."""
+    for name in (f"{shipped}{RELEASED}" for shipped in shipped_suites()):
+        file = load_suite(name).file
+        if name in trained or file.design is None:
+            continue
+        for axis, swept in file.axes.items():
+            values = [value for value in swept for _ in file.primes or ()]
+            for entry in file.inherits:
+                baseline = entry.settings.model_dump().get(axis)
+                values += [baseline] * len(entry.primes or file.primes or ())
+            numeric = all(isinstance(value, int | float) for value in values)
+            least = detectable_slope(values, spread) if numeric else None
+            if least is not None:
+                yield name, axis_name(axis), str(len(values)), plain(least)
+
+
+def _drift_table(rows: Sequence[tuple[str, ...]]) -> Table:
+    return Table(
         name="paper-drift",
         caption="Drift of the residual, dex a unit of the axis (F for axes without numbers), with "
         "Holm's correction within a suite.",

@@ -73,7 +73,7 @@ from groktime.service.report.tables import (
     within_tables,
 )
 from groktime.service.report.verdict import limits, verdict
-from groktime.service.suites.loader import RELEASED, load_suite, shipped_suites
+from groktime.service.suites.loader import RELEASED, chain, load_suite, shipped_suites
 from groktime.service.words import ALPHA, EN_DASH, plain, probability, setting_text, signed
 
 PAPER = "[arXiv 2605.09724](https://arxiv.org/abs/2605.09724)"
@@ -93,7 +93,8 @@ MOST_ROWS = 10
 OVERALL = "whole-paper"  # the page of all suites
 # Suites whose findings make the table, in the order of its rows; others are set beside them.
 CHAPTERS = (
-    "central-mid-widths-released",
+    "central-narrow-widths-released",
+    "central-balanced-released",
     "weight_decay-two-cores-released",
     "mini-released",
     "capacity-protocols-released",
@@ -414,9 +415,10 @@ def _again(content: SuiteContent) -> Iterator[Block]:
     facts, *_ = provenance(content, "")
     yield facts
     yield Paragraph("The recorded runs into a database of your own, and this suite's report:")
+    files = (f"recordings/{name}.groktime" for name in (content.name, *_donors(content)))
     yield Command(
         (
-            f"groktime db load recordings/{content.name}.groktime",
+            f"groktime db load {' '.join(files)}",
             f"groktime report {content.name} --to report",
         )
     )
@@ -427,6 +429,13 @@ def _again(content: SuiteContent) -> Iterator[Block]:
         (f"groktime sweep {content.name} --dry-run", f"groktime sweep {content.name}"),
         not_run="it trains for hours",
     )
+
+
+def _donors(content: SuiteContent) -> list[str]:
+    """The suites whose recordings hold the runs that this one inherits."""
+    if content.name.removesuffix(RELEASED) not in shipped_suites():
+        return []
+    return [suite.name for suite in chain(load_suite(content.name)) if suite.name != content.name]
 
 
 def front_page(

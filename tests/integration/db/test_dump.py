@@ -18,7 +18,7 @@ from sqlalchemy import text
 
 from groktime.db.claims import claim, release
 from groktime.db.export import MANIFEST, Dumped, dump_suite, opened, seal
-from groktime.db.load import load_dump
+from groktime.db.load import lacking, load_dump
 from groktime.db.maintenance import check
 from groktime.db.records import get_suite
 from groktime.db.suites import insert_forecast, list_forecasts, open_runs, score_forecast
@@ -257,6 +257,30 @@ def test_a_loaded_suite_that_is_dumped_thinner_says_so(
         made = json.loads(archive.read(MANIFEST))["recorded"]
     assert "First passages are exact" in made["thinning"]
     assert made["devices"] == ["cpu"]
+
+
+def test_a_dump_of_own_runs_leaves_the_others_to_their_suites_dump(
+    database: Database, other: Database, tmp_path: Path
+) -> None:
+    record_all(database.engine, claim_all(database.engine, SPECS[:2], name="donor"), epochs=20)
+    record_all(database.engine, claim_all(database.engine, SPECS[2:], name="heir"), epochs=20)
+    register(database.engine, SPECS[2:], name="heir", inherited=SPECS[:2])
+    engine = database.engine.execution_options(isolation_level="REPEATABLE READ")
+    with engine.connect() as connection:
+        dump_suite(connection, "donor", tmp_path / "donor.dump")
+        own = dump_suite(connection, "heir", tmp_path / "heir.dump", own=True)
+        whole = dump_suite(connection, "heir", tmp_path / "whole.dump")
+    assert (own.runs, own.closed, own.curve_rows) == (4, 2, 40)
+    assert (whole.runs, whole.closed, whole.curve_rows) == (4, 4, 80)
+    load_dump(other.engine, tmp_path / "heir.dump", check_listed)
+    with other.engine.connect() as connection:
+        assert lacking(connection, ["heir", "donor"]) == [("heir", 2)]
+    load_dump(other.engine, tmp_path / "donor.dump", check_listed)
+    with other.engine.connect() as connection:
+        assert lacking(connection, ["heir", "donor"]) == []
+    assert results(other) == results(database)
+    assert curves(other) == curves(database)
+    assert is_sound(other)
 
 
 def test_another_suite_of_the_same_name_is_refused(

@@ -13,6 +13,7 @@ from groktime.service.analysis.inputs import ByKind
 from groktime.service.answers.cell_tests import CellRow
 from groktime.service.report.comparison import pair_sentences, pair_table, pairs, refinements
 from groktime.service.report.document import Paragraph, Table
+from groktime.service.report.paper import pooled_cells
 
 SPEC = {
     "name": "a",
@@ -155,3 +156,17 @@ def test_a_suite_that_adds_runs_to_another_stands_for_both_in_pairs() -> None:
     more = suite("c", FIRST, inherits=[{"suite": "a"}], notes="more widths")
     (found,) = pairs([a, rope, more])
     assert {found.first.name, found.second.name} == {"b", "c"}
+
+
+def test_a_cell_counts_once_however_many_suites_hold_it() -> None:
+    alone = replace(cell(103, 3e5, 1e5), inherited=True)
+    donor = suite("a", [*FIRST, cell(103, 3e5, 1e5)])
+    later = suite("b", [*SECOND, alone], inherits=[{"suite": "a"}], notes="more widths")
+    last = suite("c", SECOND[:2], inherits=[{"suite": "a"}, {"suite": "b"}])
+    found = pooled_cells([donor, later, last])
+    assert sorted(found["p"]) == [97, 98, 99, 100, 101, 102, 103]
+    assert dict(zip(found["p"], found["stratum"], strict=True)) == {
+        **{97: "c", 98: "c"},
+        **dict.fromkeys(range(99, 103), "b"),
+        103: "a",
+    }
