@@ -205,7 +205,9 @@ class ChartQuery(LawQuery):
     arrangement: Arrangement = Field(
         "panels", description="delay: two panels over one axis, or the paper's twin axes"
     )
-    kind: Kind = Field("grok", description="coverage: which kind of run")
+    kind: Kind | None = Field(
+        None, description="coverage: which kind of run; else the first that the suite trains"
+    )
     run: RunIds | None = Field(None, description="curves: ids of runs, given several times")
     points: Annotated[int, Field(ge=2, le=20_000)] = Field(
         400, description="curves: about this many epochs a run"

@@ -27,6 +27,7 @@ from groktime.service.answers.suites import (
     PlacementAnswer,
     StateCounts,
     Step,
+    shown_kinds,
 )
 from groktime.service.words import count, duration, human, interval, setting_text
 
@@ -34,12 +35,15 @@ from groktime.service.words import count, duration, human, interval, setting_tex
 _FAILED, _RUNNING = 3.0, 2.0
 
 
-def coverage_figure(answer: CoverageAnswer, kind: str = "grok") -> Figure:
+def coverage_figure(answer: CoverageAnswer, kind: str | None = None) -> Figure:
     """One square per prime and width of one kind of run, over all settings of the suite.
+
+    Without a kind, the first that the suite trains itself.
 
     Waiting and done shade from pale to deep by the share of seeds done; a square with a
     running run is yellow, one with a failed run (and none running) red.
     """
+    kind = kind or next(iter(shown_kinds({cell.kind for cell in answer.cells})), "grok")
     squares: dict[tuple[int, int], StateCounts] = {}
     for cell in answer.cells:
         if cell.kind == kind:

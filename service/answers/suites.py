@@ -4,7 +4,7 @@ cells of a located one are placed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -51,6 +51,9 @@ class SuiteSummary:
     ]
     labels: Annotated[tuple[str, ...], Field(description="labels of the speed runs")]
     kinds: Annotated[Mapping[str, int], Field(description="runs by kind, inherited ones too")]
+    trains: Annotated[
+        tuple[str, ...], Field(description="kinds of its own runs; the first is shown first")
+    ]
     states: StateCounts
     inherited: int
     analysis: Annotated[Mapping[str, Any], Field(description="how it means to be analysed")]
@@ -81,11 +84,17 @@ def suite_summary(
         axes=axis_values(shape),
         labels=tuple(sorted({str(task) for task in shape.loc[shape["kind"] == "speed", "task"]})),
         kinds={kind: int(shape.loc[shape["kind"] == kind, "runs"].sum()) for kind in KINDS},
+        trains=shown_kinds(set(own["kind"])),
         states=StateCounts(**{state: int(own[state].sum()) for state in STATES}),
         inherited=int(shape.loc[shape["inherited"], "runs"].sum()),
         analysis=suite.analysis,
         recorded=suite.recorded,
     )
+
+
+def shown_kinds(own: Collection[str]) -> tuple[str, ...]:
+    """Grok runs first: they are what a suite is about."""
+    return tuple(kind for kind in reversed(KINDS) if kind in own)
 
 
 def _untrained(compared: pd.DataFrame) -> tuple[int, ...]:

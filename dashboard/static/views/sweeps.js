@@ -79,7 +79,7 @@ export function view() {
     suite = chosen(all, query);
     names.replaceChildren(...all.map((one) => el("option", { value: one.name })));
     if (!suite) return nothing();
-    settle({ suite: suite.name, kind: query.get("kind") ?? "grok" });
+    settle({ suite: suite.name, kind: query.get("kind") ?? suite.trains[0] ?? "grok" });
     query = here().query;
     refill(controls, suitePicker(all, suite),
       segmented("Kind of run", "kind", [{ value: "grok", text: "Grok" }, { value: "speed", text: "Speed" }, { value: "capacity", text: "Capacity" }], query.get("kind")), suiteNote(suite));

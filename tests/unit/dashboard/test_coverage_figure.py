@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import plotly.graph_objects as go
 import pytest
@@ -88,3 +89,9 @@ def test_lost_runs_are_mentioned(answer: CoverageAnswer) -> None:
 
 def test_a_kind_without_runs_says_so(answer: CoverageAnswer) -> None:
     assert "no capacity runs" in coverage_figure(answer, "capacity")["layout"]["meta"]["empty"]
+
+
+def test_a_suite_that_only_trains_speed_runs_shows_these_first(answer: CoverageAnswer) -> None:
+    speed = replace(answer, cells=tuple(replace(one, kind="speed") for one in answer.cells))
+    assert square(coverage_figure(speed), 97, 20) == pytest.approx(3 / 4)
+    assert "Coverage of speed runs" in coverage_figure(speed)["layout"]["meta"]["title"]
