@@ -11,12 +11,14 @@ from functools import partial
 from itertools import groupby
 from typing import Any, Literal, TypeVar
 
+import pandas as pd
 from sqlalchemy import Connection
 
 from groktime.db.records import SuiteRecord
 from groktime.service.analysis import ANALYSIS_VERSION
 from groktime.service.analysis.capacity import BitsPerParameter
 from groktime.service.answers.capacity import CapacityAnswer, capacity, cell_bits
+from groktime.service.answers.cell import cells, closed
 from groktime.service.answers.cell_tests import (
     CellTests,
     Offset,
@@ -31,6 +33,7 @@ from groktime.service.answers.crossing import (
     DelayAnswer,
     RegimesAnswer,
     SpeedsAnswer,
+    crossing,
     crossing_of,
     delay_of,
     regimes_of,
@@ -93,6 +96,17 @@ class Panel:
 
 
 @dataclass(frozen=True)
+class Members:
+    """The finished runs of one cell, by their ids."""
+
+    speed: frozenset[int]
+    grok: frozenset[int]
+
+    def __len__(self) -> int:
+        return len(self.speed) + len(self.grok)
+
+
+@dataclass(frozen=True)
 class SettingContent:
     """One setting of the swept axes over its primes; a text says why there is no answer."""
 
@@ -120,6 +134,8 @@ class SuiteContent:
     law_forms: tuple[LawForms, ...]
     offsets: tuple[Offset, ...]
     by_threshold: tuple[ThresholdResidual, ...]
+    members: Mapping[tuple[int, str], Members]  # by prime and words of the setting
+    permuted: tuple[CrossingAnswer, ...] = ()  # by permuted labels, where the suite has both kinds
 
     @property
     def name(self) -> str:
@@ -179,7 +195,31 @@ def gather(connection: Connection, name: str) -> SuiteContent:
         if isinstance(found, str)
         else residuals_by_threshold(connection, usual_question),
         delay_law=said(partial(delay_law, connection, Question(suite=name))),
+        members=_members(runs),
+        permuted=tuple(_permuted(connection, name, summary)),
     )
+
+
+def _members(runs: pd.DataFrame) -> dict[tuple[int, str], Members]:
+    if not len(runs):
+        return {}
+    return {
+        (cell.prime, setting_text(cell.setting)): Members(
+            *(frozenset(closed(kind)[0]["run_id"].astype(int)) for kind in (cell.speed, cell.grok))
+        )
+        for cell in cells(runs, {}, None)
+    }
+
+
+def _permuted(connection: Connection, name: str, summary: SuiteSummary) -> Iterator[CrossingAnswer]:
+    """The crossing of every prime by permuted labels, beside a suite's random ones."""
+    if summary.axes or not {"random", "shuffled"} <= set(summary.labels):
+        return
+    for prime in summary.primes:
+        question = Question(suite=name, prime=prime, labels="shuffled")
+        answer = said(partial(crossing, connection, question))
+        if not isinstance(answer, str):
+            yield answer
 
 
 def said(compute: Callable[[], T]) -> T | str:

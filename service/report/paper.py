@@ -1,7 +1,7 @@
 """All suites on one page, by the two questions of the paper's appendix.
 
 Within a setting: does the crossing order the onsets? Across settings: does the offset stay?
-A cell counts once: in the suite that trained it, or in the one that added runs to it.
+A cell counts once: in the suite that has most runs of it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from groktime.service.analysis.robustness import (
 )
 from groktime.service.answers.cell_tests import CellRow, Offset, offsets
 from groktime.service.answers.question import Question, Setting
-from groktime.service.report.comparison import added_to
 from groktime.service.report.content import SuiteContent
 from groktime.service.report.document import Block, Document, Paragraph, Section, Table
 from groktime.service.suites.loader import RELEASED, load_suite, shipped_suites
@@ -83,23 +82,26 @@ def strata(connection: Connection, contents: Sequence[SuiteContent]) -> tuple[St
 
 
 def counted(contents: Sequence[SuiteContent]) -> list[tuple[SuiteContent, list[CellRow]]]:
-    """The cells that count in each suite: its own, unless another suite added runs to them."""
-    extended = {
-        (donor.name, before.prime, tuple(before.setting.items()))
+    """Every cell in one suite only.
+
+    Cells of several suites that share runs on the task are one cell. It counts where it has most
+    runs; of equals, where they were trained.
+    """
+    there = [
+        (content, row, found)
         for content in contents
-        for donor in contents
-        for before, _ in added_to(donor, content)
-    }
+        if content.answer is not None
+        for row in content.answer.cells
+        if (found := content.members[row.prime, setting_text(row.setting)]).grok
+    ]
+    taken: set[int] = set()
+    kept: dict[str, list[CellRow]] = {}
+    for content, row, found in sorted(there, key=lambda one: (-len(one[2]), one[1].inherited)):
+        if taken.isdisjoint(found.grok):
+            kept.setdefault(content.name, []).append(row)
+        taken |= found.grok
     return [
-        (
-            content,
-            [
-                row
-                for row in content.answer.cells
-                if not row.inherited
-                and (content.name, row.prime, tuple(row.setting.items())) not in extended
-            ],
-        )
+        (content, [row for row in content.answer.cells if row in kept.get(content.name, ())])
         for content in contents
         if content.answer is not None
     ]

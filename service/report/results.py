@@ -16,6 +16,7 @@ from pathlib import Path
 from sqlalchemy import Connection, text
 
 from groktime.db.engine import connect
+from groktime.service.analysis.robustness import stratified_order
 from groktime.service.answers.cell_tests import CellTests
 from groktime.service.answers.question import NotEnough, reading
 from groktime.service.answers.verdicts import PAPER_BITS, claims
@@ -54,6 +55,7 @@ from groktime.service.report.document import (
     markdown,
 )
 from groktime.service.report.drawings import Drawing, render
+from groktime.service.report.labels import clocks, label_blocks, span_text
 from groktime.service.report.laws import (
     CENTRAL_DECAY,
     c_model,
@@ -62,7 +64,7 @@ from groktime.service.report.laws import (
     delay_law_blocks,
     law_blocks,
 )
-from groktime.service.report.paper import overall, strata
+from groktime.service.report.paper import overall, pooled_cells, strata
 from groktime.service.report.predictions import median_bounds, rank_text, swept
 from groktime.service.report.tables import (
     cells_table,
@@ -74,7 +76,15 @@ from groktime.service.report.tables import (
 )
 from groktime.service.report.verdict import limits, verdict
 from groktime.service.suites.loader import RELEASED, chain, load_suite, shipped_suites
-from groktime.service.words import ALPHA, EN_DASH, plain, probability, setting_text, signed
+from groktime.service.words import (
+    ALPHA,
+    EN_DASH,
+    axis_name,
+    plain,
+    probability,
+    setting_text,
+    signed,
+)
 
 PAPER = "[arXiv 2605.09724](https://arxiv.org/abs/2605.09724)"
 BEGIN, END = "<!-- findings: written by scripts/results -->", "<!-- end of findings -->"
@@ -95,8 +105,7 @@ OVERALL = "whole-paper"  # the page of all suites
 CHAPTERS = (
     "central-narrow-widths-released",
     "central-balanced-released",
-    "weight_decay-two-cores-released",
-    "mini-released",
+    "control_labels-two-cores-released",
     "capacity-protocols-released",
 )
 
@@ -109,14 +118,45 @@ class Finding:
     paper: str
     here: str
     verdict: str
-    suite: str
+    page: str
+    section: str = "verdict"
 
 
-def findings_table(chapters: Sequence[SuiteContent], found: Sequence[Pair]) -> list[Finding]:
-    """What was found, at most ten rows, the whole claim first."""
-    rows = [row for content in chapters for row in _suite_findings(content)]
+def findings_table(
+    chapters: Sequence[SuiteContent], found: Sequence[Pair], everyone: Sequence[SuiteContent] = ()
+) -> list[Finding]:
+    """What was found, at most ten rows: the claim, the claim over all suites, what it rests on."""
+    first, *others = chapters
+    rows = [*_suite_findings(first), *_all_findings(everyone)]
+    rows += [row for content in others for row in _suite_findings(content)]
     rows += [row for pair in sorted(found, key=_smallest_p) for row in _pair_findings(pair)]
     return rows[:MOST_ROWS]
+
+
+def _all_findings(everyone: Sequence[SuiteContent]) -> Iterator[Finding]:
+    """The two questions of the paper's appendix, over every setting there is."""
+    order = stratified_order(pooled_cells(everyone), "stratum") if everyone else None
+    if order is not None and len(order.strata) > 1:
+        pairs_there = order.in_order + order.out_of_order
+        yield Finding(
+            f"The same order within each of {len(order.strata)} settings",
+            EN_DASH,
+            f"{order.in_order} of {pairs_there} pairs of primes, {probability(order.p)}",
+            "holds" if order.p < ALPHA else "not shown",
+            OVERALL,
+            "within-a-setting-the-order",
+        )
+    drifting = [drift for content in everyone for drift in _drifts(content)]
+    if drifting:
+        moved = sum(drift.p < ALPHA for drift in drifting)
+        yield Finding(
+            "Settings leave the residual as it is",
+            "; ".join(drift.printed for drift in drifting if drift.printed) or EN_DASH,
+            "; ".join(drift.here for drift in drifting),
+            "it drifts" if moved == len(drifting) else f"{moved}/{len(drifting)} drift",
+            OVERALL,
+            "drift-along-each-axis",
+        )
 
 
 def _smallest_p(pair: Pair) -> float:
@@ -131,11 +171,22 @@ def _suite_findings(content: SuiteContent) -> Iterator[Finding]:
         yield from _paper_bits(content)
     if answer is None:
         return
+    if content.permuted:
+        yield from _label_findings(content)
+        return
     if swept(answer):
-        yield from _drifts(content, answer)
         return
     primes = f"{answer.n} primes"
     order, value, information = claims(answer)
+    if content.record.spec.get("batching") == "balanced":
+        yield Finding(
+            f"The same with batches of equal size ({primes})",
+            EN_DASH,
+            f"ρ = {rank_text(answer)}, {information['number']}",
+            information["verdict"],
+            content.name,
+        )
+        return
     offset = f"P_onset = {value['number'].replace('the crossing', 'P_cross')}"
     reference = content.reference
     if reference is None or reference.differences:  # nothing printed to compare it with
@@ -169,7 +220,6 @@ def _suite_findings(content: SuiteContent) -> Iterator[Finding]:
     papers = content.by(("paper", "online"))
     if papers is not None:
         yield from _reproduced(content, papers, printed.get("wilcoxon"))
-    yield from _constants(content)
 
 
 def _reproduced(
@@ -199,31 +249,6 @@ def _factor(residual: float | None) -> str:
     return EN_DASH if residual is None else f"{10**residual:.2f} × P_cross"
 
 
-def _constants(content: SuiteContent) -> Iterator[Finding]:
-    for part in content.settings:
-        bits = c_model(content, part)
-        if bits is not None and bits.source == "fitted" and bits.low and bits.high:
-            inside = bits.low <= PAPER_BITS <= bits.high
-            yield Finding(
-                "Bits stored per parameter, C_model",
-                plain(PAPER_BITS),
-                c_model_text(bits),
-                "agrees" if inside else f"{plain(bits.value / PAPER_BITS, 2)} of it",
-                content.name,
-            )
-        if isinstance(part.law, str) or part.law.pooled is None:
-            continue
-        test = part.law.collapse
-        if test.testable and test.slope is not None and test.p is not None:
-            yield Finding(
-                "T_mem depends on the filled share f alone",
-                "yes",
-                f"at fixed f as P^{signed(test.slope, 2)}, {probability(test.p)}",
-                "not rejected" if test.p >= ALPHA else "P still matters",
-                content.name,
-            )
-
-
 def _paper_bits(content: SuiteContent) -> Iterator[Finding]:
     """Capacity at the weight decay of the networks, and at the one nearest to what was printed."""
     found = {
@@ -249,34 +274,50 @@ def _paper_bits(content: SuiteContent) -> Iterator[Finding]:
         )
 
 
-def _drifts(content: SuiteContent, answer: CellTests) -> Iterator[Finding]:
-    """A suite that sweeps settings: whether the residual stays the same."""
-    theirs = content.by(("paper", "online"))
-    for trend in answer.tests.robustness:
+@dataclass(frozen=True)
+class _Drift:
+    """How the residual moves along one swept axis."""
+
+    here: str
+    printed: str  # empty: the paper has none
+    p: float
+
+
+def _drifts(content: SuiteContent) -> Iterator[_Drift]:
+    answer = content.answer
+    for trend in () if answer is None else answer.tests.robustness:
         if trend.axis == "p" or not trend.testable or trend.p_holm is None:
             continue
-        name = setting_text({trend.axis: ""}).strip()
-        printed = EN_DASH
+        name = axis_name(trend.axis)
+        printed = ""
         if content.reference is not None:
             test = content.reference.tests.get("robustness")
             if test is not None and test.axis == trend.axis and test.statistic is not None:
-                printed = f"{signed(test.statistic, 2)} dex a unit"
-        slope = signed(trend.slope, 2)
-        yield Finding(
-            f"{name[:1].upper()}{name[1:]} leaves the residual as it is",
-            printed,
-            f"{slope} dex a unit, {probability(trend.p_holm)}",
-            "it drifts" if trend.p_holm < ALPHA else "not rejected",
-            content.name,
+                printed = f"{name} {signed(test.statistic, 2)} dex a unit"
+        size = (
+            f"F = {plain(trend.f)}"
+            if trend.slope is None
+            else f"{signed(trend.slope, 2)} dex a unit"
         )
-    order, _, _ = claims(answer)
-    cells = f"{answer.n} cells" if theirs is not None else ""
+        yield _Drift(f"{name} {size}, {probability(trend.p_holm)}", printed, trend.p_holm)
+
+
+def _label_findings(content: SuiteContent) -> Iterator[Finding]:
+    """Whether random labels are memorised as the task's own inputs are."""
+    found = clocks(content)
+    ratios = [ratio for one in found for ratio in one.slowdown]
+    factors = [one.factor for one in found if one.factor is not None]
+    if not ratios or not factors:
+        return
+    least = "at least " if any(one.above is not None for one in found) else ""
     yield Finding(
-        f"{order['claim']} ({cells}, {swept(answer)} swept)",
-        EN_DASH,
-        f"ρ = {rank_text(answer)}",
-        order["verdict"],
+        "Random labels tell how fast the task's own inputs are memorised",
+        "assumed",
+        f"permuted labels take {span_text(ratios)} × as long, P_cross {least}"
+        f"{span_text(factors)} × as large",
+        "slower on them" if min(ratios) > 1 else "no clear shift",
         content.name,
+        "labels",
     )
 
 
@@ -300,7 +341,7 @@ def findings_markdown(rows: Sequence[Finding], folder: str) -> str:
     """The table as Markdown; each verdict leads to the page of its suite."""
     lines = ["| claim | paper | here | verdict |", "| --- | --- | --- | --- |"]
     for row in rows:
-        link = f"[{row.verdict}]({folder}/{row.suite}.md#verdict)"
+        link = f"[{row.verdict}]({folder}/{row.page}.md#{row.section})"
         cells = (row.claim, row.paper, row.here, link)
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
@@ -329,6 +370,7 @@ def suite_page(
         *([Section("Answer", 1, (_claims_table(content, answer),))] if answer else []),
         Section("Figures", 1, tuple(picture for _, picture in figures)),
         *([Section("Cells", 1, (cells_table(content, convention, answer),))] if answer else []),
+        *([Section("Labels", 1, labels)] if (labels := tuple(label_blocks(content))) else []),
         *([Section("Before and after", 1, refined)] if refined else []),
         Section("Verdict", 1, (Bullets(verdict(content)),)),
         Section("Fixed beforehand", 1, tuple(registration_blocks(content))),
@@ -466,7 +508,7 @@ def result_files(connection: Connection) -> tuple[dict[str, bytes], list[Finding
     chapters, compared = _suites(connection)
     everyone = [*chapters, *compared]
     found = pairs(everyone)
-    rows = findings_table(chapters, found)
+    rows = findings_table(chapters, found, everyone)
     files: dict[str, bytes] = {}
     drawings: dict[str, Drawing] = {}
     for content in everyone:

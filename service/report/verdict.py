@@ -17,6 +17,7 @@ from groktime.service.report.content import (
     missing_sentence,
 )
 from groktime.service.report.document import Block, Bullets, Paragraph
+from groktime.service.report.labels import label_sentences
 from groktime.service.report.laws import (
     c_model,
     c_model_text,
@@ -137,6 +138,7 @@ def verdict(content: SuiteContent) -> tuple[str, ...]:
         return tuple(measured) or (f"Nothing can be said: {content.tests[content.main]}.",)
     return tuple(
         [
+            *label_sentences(content),
             *prediction(answer),
             *calibration(answer),
             *baselines(answer),

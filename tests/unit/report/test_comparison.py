@@ -12,6 +12,7 @@ from fixtures.made_up_tests import cell as made_up
 from groktime.service.analysis.inputs import ByKind
 from groktime.service.answers.cell_tests import CellRow
 from groktime.service.report.comparison import pair_sentences, pair_table, pairs, refinements
+from groktime.service.report.content import Members
 from groktime.service.report.document import Paragraph, Table
 from groktime.service.report.paper import pooled_cells
 
@@ -28,13 +29,24 @@ def cell(prime: int, cross: float | None, onset: float | None, seeds: int = 5) -
     return made_up(prime, cross, onset, seeds=ByKind(speed=seeds, grok=seeds), last_batch=184)
 
 
-def suite(name: str, cells: list[CellRow], **changed: Any) -> Any:
+def suite(
+    name: str, cells: list[CellRow], *, first: int = 0, extra: int = 0, **changed: Any
+) -> Any:
+    """Cells of one prime share their runs from id `first` on; `extra` are its own."""
     spec = {**SPEC, "name": name, **changed}
+    members = {
+        (one.prime, ""): Members(
+            speed=frozenset(range(0 if one.inherited else extra)),
+            grok=frozenset(range(first + 10 * one.prime, first + 10 * one.prime + 5)),
+        )
+        for one in cells
+    }
     return SimpleNamespace(
         name=name,
         main=("robust", "online"),
         record=SimpleNamespace(spec=spec),
         answer=SimpleNamespace(cells=tuple(cells)),
+        members=members,
     )
 
 
@@ -158,15 +170,15 @@ def test_a_suite_that_adds_runs_to_another_stands_for_both_in_pairs() -> None:
     assert {found.first.name, found.second.name} == {"b", "c"}
 
 
-def test_a_cell_counts_once_however_many_suites_hold_it() -> None:
-    alone = replace(cell(103, 3e5, 1e5), inherited=True)
+def test_a_cell_counts_once_where_it_has_most_runs() -> None:
     donor = suite("a", [*FIRST, cell(103, 3e5, 1e5)])
-    later = suite("b", [*SECOND, alone], inherits=[{"suite": "a"}], notes="more widths")
-    last = suite("c", SECOND[:2], inherits=[{"suite": "a"}, {"suite": "b"}])
-    found = pooled_cells([donor, later, last])
-    assert sorted(found["p"]) == [97, 98, 99, 100, 101, 102, 103]
-    assert dict(zip(found["p"], found["stratum"], strict=True)) == {
-        **{97: "c", 98: "c"},
-        **dict.fromkeys(range(99, 103), "b"),
-        103: "a",
-    }
+    borrowed = replace(cell(103, 3e5, 1e5), inherited=True)
+    later = suite("b", [*SECOND, borrowed], extra=2)
+    last = suite("c", SECOND[:2], extra=1)  # inherits from a as well, but adds less than b
+    other = suite("d", [cell(97, 2e5, 1e5)], first=1_000)  # the same prime at another setting
+    found = pooled_cells([donor, later, last, other])
+    assert sorted(zip(found["p"], found["stratum"], strict=True)) == [
+        *((97, "b"), (97, "d")),
+        *((prime, "b") for prime in range(98, 103)),
+        (103, "a"),
+    ]
