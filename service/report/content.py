@@ -59,6 +59,7 @@ from groktime.service.answers.question import (
     read_runs,
     read_suite,
 )
+from groktime.service.answers.runs import RunCurve, run_curve
 from groktime.service.answers.suites import (
     CellCoverage,
     CoverageAnswer,
@@ -81,6 +82,8 @@ CONVENTIONS: tuple[Convention, ...] = (
     ("paper", "online"),
     ("paper", "eval"),
 )
+MOST_CURVES = 24  # panels of one figure
+CURVE_POINTS = 400
 METHODS: tuple[Method, ...] = ("robust", "paper")
 T = TypeVar("T")
 
@@ -136,6 +139,7 @@ class SuiteContent:
     by_threshold: tuple[ThresholdResidual, ...]
     members: Mapping[tuple[int, str], Members]  # by prime and words of the setting
     permuted: tuple[CrossingAnswer, ...] = ()  # by permuted labels, where the suite has both kinds
+    curves: tuple[RunCurve, ...] = ()  # by width, of a suite that only shows training
 
     @property
     def name(self) -> str:
@@ -197,7 +201,16 @@ def gather(connection: Connection, name: str) -> SuiteContent:
         delay_law=said(partial(delay_law, connection, Question(suite=name))),
         members=_members(runs),
         permuted=tuple(_permuted(connection, name, summary)),
+        curves=tuple(_curves(connection, runs)),
     )
+
+
+def _curves(connection: Connection, runs: pd.DataFrame) -> Iterator[RunCurve]:
+    """Without speed runs there is no crossing to ask for: then training itself is the subject."""
+    if not len(runs) or "speed" in set(runs["kind"]) or len(runs) > MOST_CURVES:
+        return
+    for run in runs.loc[runs["state"] == "done"].sort_values(["width", "seed"])["run_id"]:
+        yield run_curve(connection, int(run), points=CURVE_POINTS)
 
 
 def _members(runs: pd.DataFrame) -> dict[tuple[int, str], Members]:

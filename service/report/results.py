@@ -43,6 +43,7 @@ from groktime.service.report.content import (
     provenance,
     scope,
 )
+from groktime.service.report.curves import curve_figure, curve_table, regime_sentences
 from groktime.service.report.document import (
     Block,
     Bullets,
@@ -365,6 +366,8 @@ def suite_page(
     refined = tuple(refinements(content, others))
     if content.capacity_alone:
         return _capacity_page(content)
+    if content.curves:
+        return _curves_page(content)
     sections = [
         Section("Question", 1, (Paragraph(_question(content)),)),
         *([Section("Answer", 1, (_claims_table(content, answer),))] if answer else []),
@@ -405,6 +408,21 @@ def _capacity_page(content: SuiteContent) -> tuple[Document, list[Drawing]]:
         Section("Run it again", 1, tuple(_again(content))),
     ]
     return _page(content, sections), [drawing for drawing, _ in figures]
+
+
+def _curves_page(content: SuiteContent) -> tuple[Document, list[Drawing]]:
+    """A suite without speed runs: how training goes by width."""
+    drawing, picture = curve_figure(content)
+    sections = [
+        Section("Question", 1, (Paragraph(description(content)),)),
+        Section("Verdict", 1, (Bullets(tuple(regime_sentences(content))),)),
+        Section("Figures", 1, (picture,)),
+        Section("Runs", 1, (curve_table(content),)),
+        Section("Fixed beforehand", 1, tuple(registration_blocks(content))),
+        Section("Scope", 1, tuple(scope(content))),
+        Section("Run it again", 1, tuple(_again(content))),
+    ]
+    return _page(content, sections), [drawing]
 
 
 def _page(content: SuiteContent, sections: Sequence[Section]) -> Document:
