@@ -6,6 +6,7 @@ A cell counts once: in the suite that has most runs of it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -23,7 +24,7 @@ from groktime.service.analysis.robustness import (
 )
 from groktime.service.answers.cell_tests import CellRow, Offset, offsets
 from groktime.service.answers.question import Question, Setting
-from groktime.service.report.content import SuiteContent
+from groktime.service.report.content import Panel, SuiteContent
 from groktime.service.report.document import Block, Document, Paragraph, Section, Table
 from groktime.service.suites.loader import RELEASED, load_suite, shipped_suites
 from groktime.service.words import (
@@ -228,7 +229,8 @@ def _printed(contents: Sequence[SuiteContent], stratum: Stratum) -> str:
     reference, answer = content.reference, content.answer
     if reference is None or not reference.same_settings or answer is None:
         return EN_DASH
-    seeds = [row.seeds.grok for row in answer.cells if row.setting == stratum.setting]
+    part = next((part for part in content.settings if part.setting == stratum.setting), None)
+    seeds = [] if part is None else [seeds_beside_onset(panel) for panel in part.panels]
     if not seeds or min(seeds) < FEWEST_SEEDS:
         return EN_DASH
     if not stratum.setting:
@@ -239,6 +241,17 @@ def _printed(contents: Sequence[SuiteContent], stratum: Stratum) -> str:
     ((axis, value),) = stratum.setting.items()
     row = reference.setting(axis, value)
     return EN_DASH if row is None else signed(row.median_residual)
+
+
+def seeds_beside_onset(panel: Panel) -> int:
+    """Runs at the two widths around the onset, of the one that has fewer; none without an onset."""
+    onset = panel.crossing.p_onset.estimate
+    runs = Counter(point.params for point in panel.delay.points)
+    if onset is None or not runs:
+        return 0
+    below = max((params for params in runs if params <= onset), default=None)
+    above = min((params for params in runs if params >= onset), default=None)
+    return min(runs[params] for params in (below, above) if params is not None)
 
 
 def _drift(contents: Sequence[SuiteContent], model: OffsetModel | None) -> Iterator[Block]:
