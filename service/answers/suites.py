@@ -225,6 +225,19 @@ FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
 WHERE sr.suite_id = :suite_id AND NOT sr.inherited
 """
 
+# The fastest epoch recorded of each shape is one that nothing disturbed.
+UNDISTURBED = """
+WITH shapes AS (
+    SELECT kind, prime, width, depth, n_train, batch_size, min(seconds / last_epoch) AS seconds
+    FROM runs WHERE seconds > 0 AND last_epoch >= 20
+    GROUP BY kind, prime, width, depth, n_train, batch_size
+)
+SELECT s.name, sum(r.last_epoch * shapes.seconds) / 3600 AS hours
+FROM suites s JOIN suite_runs sr ON sr.suite_id = s.id JOIN runs r ON r.id = sr.run_id
+JOIN shapes USING (kind, prime, width, depth, n_train, batch_size)
+WHERE NOT sr.inherited GROUP BY s.name
+"""
+
 ENGINES = """
 SELECT r.engine, r.device, r.fingerprint, count(*) AS runs
 FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
@@ -312,6 +325,11 @@ def training(connection: Connection, suite: SuiteRecord) -> TrainingAnswer:
         ),
         recorded=suite.recorded,
     )
+
+
+def undisturbed_hours(connection: Connection) -> dict[str, float]:
+    """By suite, hours of one worker had each epoch been as fast as the fastest of its shape."""
+    return {row.name: float(row.hours) for row in connection.execute(text(UNDISTURBED))}
 
 
 @dataclass(frozen=True, kw_only=True)

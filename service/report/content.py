@@ -348,7 +348,9 @@ def description(content: SuiteContent) -> str:
     if content.name.removesuffix(RELEASED) in shipped_suites():
         file = load_suite(content.name).file
         return " ".join(
-            words.rstrip(".") + "." for words in (file.description, file.notes) if words
+            words if words.endswith((".", "?")) else f"{words}."
+            for words in (file.description, file.notes)
+            if words
         )
     return content.summary.description
 

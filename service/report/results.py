@@ -19,6 +19,7 @@ from groktime.db.engine import connect
 from groktime.service.analysis.robustness import stratified_order
 from groktime.service.answers.cell_tests import CellTests
 from groktime.service.answers.question import NotEnough, reading
+from groktime.service.answers.suites import undisturbed_hours
 from groktime.service.answers.verdicts import PAPER_BITS, claims
 from groktime.service.report.assembly import (
     WORDS,
@@ -533,7 +534,7 @@ def result_files(connection: Connection) -> tuple[dict[str, bytes], list[Finding
         document, figures = suite_page(content, found, everyone)
         files[f"results/{content.name}.md"] = markdown(document, "figures").encode()
         drawings |= {drawing.stem: drawing for drawing in figures}
-    together = overall(everyone, strata(connection, everyone))
+    together = overall(everyone, strata(connection, everyone), undisturbed_hours(connection))
     files[f"results/{OVERALL}.md"] = markdown(together, "figures").encode()
     both = compared_figure(chapters)
     shown = [picture for _, picture in _carrying(chapters[0])]

@@ -18,6 +18,7 @@ from groktime.db.curve import COLUMNS
 from groktime.db.suites import spec_from_json
 from groktime.service.answers.crossing import crossing
 from groktime.service.answers.question import Question, reading
+from groktime.service.answers.suites import undisturbed_hours
 from groktime.service.commands.serve import RECORDINGS
 from groktime.service.report.assembly import numbers
 from groktime.service.report.comparison import pairs
@@ -98,10 +99,10 @@ def test_the_page_of_all_suites_has_the_order_and_the_offsets_of_the_recordings(
     """A page that is stale: run scripts/results."""
     contents = [gathered(suite) for suite in RESULTS]
     with reading(recorded.engine) as connection:
-        page = overall(contents, strata(connection, contents))
+        page = overall(contents, strata(connection, contents), undisturbed_hours(connection))
     printed = (RECORDINGS.parent / "docs" / "results" / "whole-paper.md").read_text("utf-8")
     tables = {table.name: table for table in page.tables()}
-    rows = [*tables["paper-order"].rows, *tables["paper-offset"].rows]
+    rows = [*tables["paper-order"].rows, *tables["paper-offset"].rows, *tables["paper-costs"].rows]
     assert len(rows) > len(RESULTS)
     for row in rows:
         assert f"| {' | '.join(row)} |" in printed
