@@ -128,9 +128,11 @@ def findings_table(
     chapters: Sequence[SuiteContent], found: Sequence[Pair], everyone: Sequence[SuiteContent] = ()
 ) -> list[Finding]:
     """What was found, at most ten rows: the claim, the claim over all suites, what it rests on."""
-    first, *others = chapters
-    rows = [*_suite_findings(first), *_all_findings(everyone)]
-    rows += [row for content in others for row in _suite_findings(content)]
+    claimed = [one for one in chapters if one.answer is not None and not one.permuted]
+    beneath = [one for one in chapters if one not in claimed]
+    rows = [row for content in claimed for row in _suite_findings(content)]
+    rows += _all_findings(everyone)
+    rows += [row for content in beneath for row in _suite_findings(content)]
     rows += [row for pair in sorted(found, key=_smallest_p) for row in _pair_findings(pair)]
     return rows[:MOST_ROWS]
 
@@ -182,9 +184,9 @@ def _suite_findings(content: SuiteContent) -> Iterator[Finding]:
     order, value, information = claims(answer)
     if content.record.spec.get("batching") == "balanced":
         yield Finding(
-            f"The same with batches of equal size ({primes})",
+            f"{information['claim']}, with batches of equal size ({primes})",
             EN_DASH,
-            f"ρ = {rank_text(answer)}, {information['number']}",
+            f"{information['number']}; ρ = {rank_text(answer)}",
             information["verdict"],
             content.name,
         )
