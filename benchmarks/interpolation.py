@@ -1,9 +1,9 @@
 """How should a speed curve be drawn between two widths? Leave each width out and predict it.
 
-Every inner width of every cell is left out in turn; its Kaplan–Meier median is interpolated
-between its two neighbours in several coordinates and compared with the measured one. Reads the
-suites of the database that GROKTIME_HOME or GROKTIME_DATABASE_URL names (load recordings/ first)
-and prints a Markdown table, or JSON.
+Every inner width of every cell, whichever suites trained it, is left out in turn; its Kaplan–Meier
+median is interpolated between its two neighbours in several coordinates and compared with the
+measured one. Reads the suites of the database that GROKTIME_HOME or GROKTIME_DATABASE_URL names
+(load recordings/ first) and prints a Markdown table, or JSON.
 
     python benchmarks/interpolation.py [--widest 0.45] [--clock eval] [--json]
 """
@@ -13,15 +13,17 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from sqlalchemy import Connection, text
 
 from groktime.db.engine import connect
 from groktime.service.analysis.survival import SpeedCurve, kaplan_meier_curve
 from groktime.service.answers.cell import cells, first_passages, grok_runs
-from groktime.service.answers.question import Question, asked_runs, put
+from groktime.service.answers.question import NotEnough, Question, asked_runs, put
 
 Coordinate = Callable[[np.ndarray], np.ndarray]
 
@@ -71,14 +73,17 @@ def left_out(curve: SpeedCurve) -> Iterator[LeftOut]:
 
 
 def curves(connection: Connection, clock: str) -> Iterator[tuple[str, SpeedCurve]]:
-    """Both speed curves of every cell of every suite in the database."""
+    """Both speed curves of every cell in the database, with the widths of all its suites."""
     names = connection.execute(text("SELECT name FROM suites ORDER BY name")).scalars().all()
+    found = []
     for name in names:
         suite, convention = put(connection, Question(suite=name, clock=clock))  # type: ignore[arg-type]
-        runs = asked_runs(connection, suite, convention, None)
-        for cell in cells(runs[~runs["inherited"]], {}, None):
-            yield "T_mem", kaplan_meier_curve(first_passages(cell, convention))
-            yield "T_gen", kaplan_meier_curve(grok_runs(cell, convention).generalisation())
+        with suppress(NotEnough):  # a suite of capacity runs has no speed
+            found.append(asked_runs(connection, suite, convention, None))
+    runs = pd.concat(found).drop_duplicates("run_id")
+    for cell in cells(runs, {}, None):
+        yield "T_mem", kaplan_meier_curve(first_passages(cell, convention))
+        yield "T_gen", kaplan_meier_curve(grok_runs(cell, convention).generalisation())
 
 
 def summary(
