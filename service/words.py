@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 ALPHA = 0.05  # a p-value below it is called shown
 HINT = 0.01  # between this and ALPHA it is called a hint
 LARGE_F = 1e12  # an F of cells that lie on a line
+Evidence = Literal["shown", "hint", "not shown", "not testable"]
 
 EN_DASH = "–"
 
@@ -33,9 +35,9 @@ CROSSING = {
     "crossed": "crossed",
     "bracketed": "between two widths",
     "closest_approach": "closest approach",
-    "mem_always_slower": "memorisation slower wherever a speed was reached",
-    "mem_always_faster": "memorisation faster wherever a speed was reached",
-    "unresolved": "not reached at any common width",
+    "mem_always_slower": "memorisation slower wherever the order is known",
+    "mem_always_faster": "memorisation faster wherever the order is known",
+    "unresolved": "order known at fewer than two widths",
     "insufficient_data": "too few widths",
 }
 CROSSING_SENTENCES = {
@@ -43,22 +45,37 @@ CROSSING_SENTENCES = {
     "bracketed": "The curves cross between two measured widths; the crossing is only bracketed.",
     "mem_always_slower": "Memorisation is slower at every measured width: no crossing in range.",
     "mem_always_faster": "Memorisation is faster at every measured width: no crossing in range.",
-    "unresolved": "Neither speed was reached at any common width: the crossing may be anywhere.",
+    "unresolved": "The faster one is known at fewer than two widths: a crossing may be anywhere.",
     "insufficient_data": "Too few widths have finished runs of both kinds to look for a crossing.",
     "closest_approach": "The point where the seed-averaged curves come closest (paper's rule).",
 }
 
 
 def crossing_sentence(status: str, unresolved_widths: Sequence[int] = ()) -> str:
-    """What is known of the crossing, widths at which neither speed was reached left open."""
+    """What is known of the crossing, widths at which the order is not known left open."""
     if not unresolved_widths or status not in ("mem_always_slower", "mem_always_faster"):
         return CROSSING_SENTENCES[status]
     side = status.removeprefix("mem_always_")
     widths = ", ".join(map(str, unresolved_widths))
     return (
-        f"Memorisation is {side} wherever a speed was reached; at d = {widths} neither was, and "
-        "the crossing may be there."
+        f"Memorisation is {side} wherever the order is known; at d = {widths} it is not, and the "
+        "crossing may be there."
     )
+
+
+# What a crossing asks to be trained next, by the kind of its advice.
+ADVICE = {
+    "speed": "speed runs at d = {width}",
+    "grok": "grok runs at d = {width}",
+    "both": "runs of both kinds at d = {width}",
+    "longer": "for more epochs at d = {width}",
+    "seeds": "more seeds at d = {width}",
+}
+
+
+def advice_text(kind: str, width: int, why: str) -> str:
+    """`speed runs at d = 62: T_mem changes 3.4-fold …`, after the word train."""
+    return f"{ADVICE[kind].format(width=width)}: {why}"
 
 
 ONSET = {
@@ -86,6 +103,21 @@ FORMS = {
     "stretched": ("b·exp(a·f^c)", "stretched exponential"),
     "critical": ("b·(1 − f/c)^−a", "critical law"),
 }
+
+
+def lost_text(lost: Mapping[str, int]) -> str:
+    """Why cells are not pooled: `2 × crossing: memorisation faster …; 1 × onset: …`."""
+    words = {"crossing": CROSSING, "onset": ONSET}
+    told = []
+    for reason, cells in lost.items():
+        what, _, status = reason.partition(": ")
+        known = words.get(what, {}).get(status)
+        told.append(
+            f"{cells} × {reason.replace('_', ' ') if known is None else f'{what}: {known}'}"
+        )
+    return "; ".join(told)
+
+
 REGIMES = {
     "under_capacity": "under capacity",
     "memorised_only": "memorised only",
@@ -93,6 +125,24 @@ REGIMES = {
     "grokking": "grokking",
     "mixed": "mixed",
 }
+
+
+def evidence(p: float | None, floor: float | None = None) -> Evidence:
+    """What a p-value lets anybody say; `floor` is the smallest that the test can give.
+
+    A large p shows neither an effect nor its absence, so no text says "no effect" of it: the
+    effect is "not shown". Absence takes an equivalence test.
+    """
+    if p is None or math.isnan(p) or (floor is not None and floor >= ALPHA):
+        return "not testable"
+    if p >= ALPHA:
+        return "not shown"
+    return "hint" if p >= HINT else "shown"
+
+
+def is_shown(p: float | None, floor: float | None = None) -> bool:
+    """Shown, be it as a hint."""
+    return evidence(p, floor) in ("shown", "hint")
 
 
 def axis_name(axis: str) -> str:

@@ -28,6 +28,7 @@ from groktime.service.answers.crossing import CrossingAnswer, DelayAnswer, Speed
 from groktime.service.answers.verdicts import bits_source, bits_text
 from groktime.service.words import (
     ONSET_SENTENCES,
+    advice_text,
     count,
     crossing_sentence,
     dex,
@@ -339,6 +340,9 @@ def readings(answer: CrossingAnswer) -> list[Reading]:
             cross_detail += f" · both take {human(answer.epochs)} {answer.units}"
     elif answer.epochs is not None:
         cross_detail = f"both take {human(answer.epochs)} {answer.units}"
+    if answer.bracket is not None:
+        ends = answer.bracket.low_width, answer.bracket.high_width
+        cross_detail += f" · between d = {ends[0]} and {ends[1]}"
     onset_detail = ONSET_SENTENCES[onset.status]
     if onset.low is not None or onset.high is not None:
         name = "bracket" if onset.level is None else _level(onset.level)
@@ -489,6 +493,21 @@ def notes(answer: CrossingAnswer, delay: DelayAnswer) -> list[Note]:
 
     if answer.status not in ("crossed", "closest_approach"):
         say("warn", crossing_sentence(answer.status, answer.unresolved_widths))
+    bracket = answer.bracket
+    if bracket is not None and bracket.coarse:
+        how = (
+            "is not reached at one of"
+            if bracket.change is None
+            else "changes more than 3-fold over"
+        )
+        say(
+            "warn",
+            f"Coarse: T_mem {how} the speed widths {bracket.low_width} and {bracket.high_width} "
+            "around the crossing, so its interval may be too short.",
+        )
+    if answer.advice is not None:
+        advice = answer.advice
+        say("plain", f"Train next {advice_text(advice.kind, advice.width, advice.why)}.")
     if answer.at_edge:
         say("warn", "The closest approach is at an end of the range: the curves may never cross.")
     missing = answer.missing.speed + answer.missing.grok

@@ -25,11 +25,11 @@ from groktime.service.analysis.laws import LawFit
 from groktime.service.answers.laws import LawAnswer, LawPoint
 from groktime.service.answers.verdicts import bits_text
 from groktime.service.words import (
-    ALPHA,
     count,
     form_formula,
     form_name,
     interval,
+    is_shown,
     p_value,
     percent,
     setting_text,
@@ -208,9 +208,9 @@ def collapse_words(answer: LawAnswer) -> str:
     if not found.testable or found.slope is None:
         return f"Collapse not testable: {found.reason}."
     effect = f"{_collapse_value(answer)} decades of T_mem per decade of P at fixed f"
-    if found.p is not None and found.p < ALPHA:
+    if is_shown(found.p):
         return f"Primes do not collapse fully: {effect} (p = {p_value(found.p)})."
-    return f"No dependence on P at fixed f is shown: {effect} (p = {p_value(found.p)})."
+    return f"That T_mem depends on P at fixed f is not shown: {effect} (p = {p_value(found.p)})."
 
 
 def _readings(answer: LawAnswer) -> list[Reading]:

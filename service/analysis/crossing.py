@@ -89,6 +89,7 @@ AdviceKind = Literal["speed", "grok", "both", "longer", "seeds"]
 # is predicted too high with ½ and too low with 2 (docs/statistics.md).
 POWERS = (0.5, 1.0, 2.0)
 COARSE = 3.0  # a change of T_mem over its bracket from which the place of a root is coarse
+LEAST_RESOLVED = 2  # widths of known order below which nothing is said of the others
 STEP = 2  # widths are even; with H heads they are multiples of 2H
 BEYOND = 1.25  # how much further out a width is looked for
 WIDE = 0.1  # decades: an interval wider than this is worth more seeds
@@ -127,7 +128,11 @@ class CrossingEstimate:
     ]
     resamples: int = 0
     probability: Annotated[
-        float | None, Field(description="share of resamples in which the curves cross")
+        float | None,
+        Field(
+            description="share of resamples in which the curves cross; null where they may cross "
+            "at widths at which the faster one is not known"
+        ),
     ] = None
     interval: Annotated[
         IntervalKind | None,
@@ -177,7 +182,8 @@ class Crossing:
     """P_cross of one cell with everything that went into it.
 
     Status and limits rest on widths with a known sign only. `unresolved_widths` are the others:
-    neither speed was reached there, and the crossing may be among them.
+    neither speed was reached there, or one was stopped before the other arrived, and the crossing
+    may be among them.
     """
 
     units: Units
@@ -276,7 +282,11 @@ def _robust(
             few_seeds=True,
             interval="located",
         )
-    unresolved = _unresolved(t_mem, t_gen)
+    unresolved = _unresolved(at, changes, t_mem, t_gen)
+    if status == "unresolved":
+        p_cross = CrossingEstimate(estimate=None, few_seeds=p_cross.few_seeds)
+    elif unresolved and (p_cross.probability or 0.0) < 1:
+        p_cross = replace(p_cross, probability=None)
     bracket = None if main is None else _bracket(t_mem, main)
     return Crossing(
         status=status,
@@ -331,7 +341,7 @@ def _advice(
         return _advice_inside(bracket, p_cross, t_gen, beside, step)
     if status == "unresolved":
         width = max(unresolved, default=int(t_mem.width[-1]))
-        return Advice("longer", width, "neither speed was reached at any width")
+        return Advice("longer", width, "the faster one is known at fewer than two widths")
     slower = status == "mem_always_slower"
     edge = beside[1] if slower else beside[0]
     side = "above" if slower else "below"
@@ -345,7 +355,7 @@ def _advice(
         return Advice(
             "longer",
             nearest,
-            f"the crossing lies {side} P = {edge:,.0f}, where neither speed was reached",
+            f"a crossing would lie {side} P = {edge:,.0f}, where the faster one is not known yet",
         )
     width = int(t_mem.width[np.argmin(np.abs(t_mem.params - edge))])
     further = _stepped(width * BEYOND if slower else width / BEYOND, step)
@@ -353,7 +363,7 @@ def _advice(
         further = width + step if slower else max(width - step, step)
     if further == width:
         return None
-    return Advice("both", further, f"the crossing lies {side} every width with both speeds")
+    return Advice("both", further, f"a crossing would lie {side} every width with both speeds")
 
 
 def _advice_inside(
@@ -457,16 +467,18 @@ def _status(n_knots: int, changes: SignChanges, main: Root | None) -> Status:
         return "insufficient_data"
     if main is not None:
         return "bracketed" if main.bracketed else "crossed"
-    if changes.resolved[0] == 0:
+    if changes.resolved[0] < LEAST_RESOLVED:
         return "unresolved"
     return "mem_always_slower" if changes.any_slower[0] else "mem_always_faster"
 
 
-def _unresolved(t_mem: SpeedCurve, t_gen: SpeedCurve) -> tuple[int, ...]:
-    """Widths measured in both kinds at which neither median was reached."""
-    mem_open = set(t_mem.width[np.isinf(t_mem.centre)].tolist())
-    gen_open = set(t_gen.width[np.isinf(t_gen.centre)].tolist())
-    return tuple(sorted(mem_open & gen_open))
+def _unresolved(
+    at: FloatArray, changes: SignChanges, t_mem: SpeedCurve, t_gen: SpeedCurve
+) -> tuple[int, ...]:
+    """Widths measured in both kinds at which it is not known which is the faster."""
+    open_there = np.isin(t_mem.params, at[~changes.known[:, 0]])
+    both = open_there & np.isin(t_mem.params, t_gen.params)
+    return tuple(sorted(t_mem.width[both].tolist()))
 
 
 def _beside(changes: SignChanges, main: Root | None) -> tuple[float, float]:

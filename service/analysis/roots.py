@@ -30,6 +30,7 @@ class SignChanges:
     be (equal for an interpolated root), and whether memorisation becomes the faster one.
     """
 
+    known: BoolArray  # the order at the knot
     found: BoolArray
     low: FloatArray
     high: FloatArray
@@ -152,6 +153,7 @@ def sign_changes(log_knots: FloatArray, mem: Rates, gen: Rates) -> SignChanges:
     nothing = resolved == 0
     padded = np.append(log_knots, np.nan)  # a last entry for a resample without any known knot
     return SignChanges(
+        known=known,
         found=found,
         low=low,
         high=high,

@@ -25,6 +25,7 @@ from groktime.service.analysis.calibration import (
 )
 from groktime.service.analysis.cells import Cell as AnalysedCell
 from groktime.service.analysis.cells import cells_frame, make_cell
+from groktime.service.analysis.crossing import Advice, Bracket
 from groktime.service.analysis.delay import Onset
 from groktime.service.analysis.hypotheses import (
     FirstFourSeeds,
@@ -79,6 +80,15 @@ class CellRow:
     ]
     few_seeds: Annotated[
         bool, Field(description="fewer than 5 common seeds at a width that its interval rests on")
+    ]
+    unresolved_widths: Annotated[
+        tuple[int, ...], Field(description="which speed is the faster is not known there")
+    ]
+    bracket: Annotated[
+        Bracket | None, Field(description="the speed widths around P_cross; null without one")
+    ]
+    advice: Annotated[
+        Advice | None, Field(description="what to train next; null: nothing is left to ask for")
     ]
     p_onset: float | None
     p_onset_low: float | None
@@ -273,6 +283,9 @@ def _row(trained: Cell, cell: AnalysedCell) -> CellRow:
         crossing_status=found.status,
         at_edge=found.at_edge,
         few_seeds=p_cross.few_seeds,
+        unresolved_widths=found.unresolved_widths,
+        bracket=found.bracket,
+        advice=found.advice,
         p_onset=p_onset.estimate,
         p_onset_low=p_onset.low,
         p_onset_high=p_onset.high,

@@ -51,7 +51,8 @@ class CrossingAnswer(Answer):
     roots: tuple[Root, ...]
     at_edge: Annotated[bool, Field(description="paper: closest approach at an end of the range")]
     unresolved_widths: Annotated[
-        tuple[int, ...], Field(description="neither speed was reached there: they decide nothing")
+        tuple[int, ...],
+        Field(description="which speed is the faster is not known there: they decide nothing"),
     ]
     p_onset: OnsetEstimate
     residual: Annotated[float | None, Field(description="log10(P_onset / P_cross)")]

@@ -43,14 +43,15 @@ from groktime.service.answers.cell_tests import CellTests, Pooled, pooled_tests
 from groktime.service.answers.question import SettingValue, Thresholds
 from groktime.service.spec import SETTING_COLUMNS, ModelSpec, ModularData, OptimiserSpec
 from groktime.service.words import (
-    ALPHA,
     EN_DASH,
-    HINT,
     LARGE_F,
+    Evidence,
     axis_name,
     count,
     dex,
+    evidence,
     human,
+    is_shown,
     p_value,
     percent,
     plain,
@@ -295,10 +296,10 @@ def _order_claim(found: CellTests) -> Claim:
             f"ρ = {real(finite(rank.rho), finite(rank.interval.low), finite(rank.interval.high))}"
         )
         detail = f"{count(rank.n, 'cell')}, permutation p = {p_value(rank.p_permutation)}"
-        if rank.p_permutation < ALPHA:
+        if is_shown(rank.p_permutation, rank.floor):
             verdict, tone = ("holds", "good") if rank.rho > 0 else ("reversed", "bad")
-        elif rank.floor < ALPHA:
-            verdict, tone = "not significant", "warn"
+        elif evidence(rank.p_permutation, rank.floor) == "not shown":
+            verdict, tone = "not shown", "warn"
     return {
         "claim": "A larger crossing means a larger onset",
         "number": number,
@@ -318,7 +319,7 @@ def _value_claim(found: CellTests) -> Claim:
         if low is not None and high is not None:
             number = f"{10**middle:.2f} [{10**low:.2f}, {10**high:.2f}] × the crossing"
             if low <= 0 <= high:
-                verdict, tone = "holds", "good"
+                verdict, tone = "not excluded", "plain"
             else:
                 verdict, tone = (
                     ("starts earlier", "warn") if middle < 0 else ("starts later", "warn")
@@ -330,6 +331,14 @@ def _value_claim(found: CellTests) -> Claim:
         "tone": tone,
         "detail": detail,
     }
+
+
+INFORMATION: Mapping[Evidence, Verdict] = {
+    "shown": ("holds", "good"),
+    "hint": ("a hint", "plain"),
+    "not shown": ("not shown", "warn"),
+    "not testable": NOT_TESTABLE,
+}
 
 
 def _information_claim(found: CellTests) -> Claim:
@@ -344,10 +353,7 @@ def _information_claim(found: CellTests) -> Claim:
         detail = "crossing with log p against log p alone"
         if len(errors) == 2:
             detail = f"leave-one-out error {errors[0]:.3g} dex, by log p alone {errors[1]:.3g}"
-        if test.p >= ALPHA:
-            verdict, tone = "not significant", "warn"
-        else:
-            verdict, tone = ("a hint", "plain") if test.p >= HINT else ("holds", "good")
+        verdict, tone = INFORMATION[evidence(test.p)]
     return {
         "claim": "The crossing says more than the prime alone",
         "number": number,
@@ -420,7 +426,7 @@ def seeds_apart(ways: Sequence[SeedsApart]) -> list[Row]:
             "n": min(w.n for w in ways),
             "verdict": "The crossing adds information beyond the prime, even with different seeds."
             if holds
-            else "With different seeds the crossing adds nothing significant beyond the prime.",
+            else "With different seeds it is not shown to add information beyond the prime.",
             "tone": "good" if holds else "warn",
             "note": "T_gen and delay share their runs: here the crossing is of one half of the "
             "seeds and the onset of the other, one way and the other",
@@ -431,7 +437,7 @@ def seeds_apart(ways: Sequence[SeedsApart]) -> list[Row]:
 
 def holds_apart(ways: Sequence[SeedsApart]) -> bool:
     """Does the crossing predict better than log p, both ways round, with seeds apart?"""
-    return all(w.p < ALPHA and w.loo_crossing < w.loo_prime for w in ways)
+    return all(is_shown(w.p) and w.loo_crossing < w.loo_prime for w in ways)
 
 
 def _left_out_verdict(name: str, errors: Mapping[str, float]) -> Verdict:
@@ -491,10 +497,10 @@ def verdict(pooled: Pooled) -> Verdict:
     if not row.testable or row.value is None:
         return f"Not testable: {row.note or 'no value'}.", "plain"
     value, low, high = row.value, row.low, row.high
-    small = row.p is not None and row.p < ALPHA
+    small = is_shown(row.p)
     match pooled.test:
         case Spearman() | Kendall():
-            return _rank_verdict(value, small)
+            return _rank_verdict(value, evidence(row.p, row.floor))
         case Concordance():
             word = "strong" if value >= 0.9 else "moderate" if value >= 0.6 else "weak"
             return f"Agreement in value is {word}.", "good" if value >= 0.6 else "warn"
@@ -518,7 +524,7 @@ def verdict(pooled: Pooled) -> Verdict:
             return "The slope may differ from 1 by more than the margin.", "plain"
         case Slope():
             if low is None or high is None or low <= 0 <= high:
-                return "No significant trend with the last batch.", "plain"
+                return "No trend with the last batch is shown.", "plain"
             way = "smaller" if value < 0 else "larger"
             return f"A {way} last batch goes with a larger onset.", "plain"
         case NestedTest() as test:
@@ -526,38 +532,41 @@ def verdict(pooled: Pooled) -> Verdict:
         case AxisTrend(axis=axis):
             if small:
                 return f"The residual drifts with {axis_name(axis)}.", "warn"
-            return f"No significant drift with {axis_name(axis)}.", "good"
+            return f"No drift with {axis_name(axis)} is shown.", "plain"
         case None:
             return "Not testable: too few cells.", "plain"
 
 
-def _rank_verdict(value: float, small: bool) -> Verdict:
-    if small and value > 0:
+def _rank_verdict(value: float, found: Evidence) -> Verdict:
+    if found == "not testable":
+        return "Too few cells to show an order.", "plain"
+    if found == "not shown":
+        return "An order is not shown by these cells.", "plain"
+    if value > 0:
         return "Yes: cells with a larger crossing have a larger onset.", "good"
-    if small:
-        return "The order is reversed.", "bad"
-    return "These cells show no significant order.", "plain"
+    return "The order is reversed.", "bad"
 
 
 def _slope_verdict(value: float, low: float | None, high: float | None) -> Verdict:
     if low is not None and high is not None:
         if low <= 1 <= high:
-            return "The interval contains 1.", "good"
+            return "The interval contains 1.", "plain"
         return "The interval excludes 1.", "warn"
     return f"One decade of P_cross goes with {value:.2f} of P_onset.", "plain"
 
 
 def _nested_verdict(test: NestedTest) -> Verdict:
-    """Good is what speaks for the crossing: that it adds, and that nothing adds to it."""
+    """Good is what speaks for the crossing; that nothing is shown to add to it does not."""
     added, beyond = ADDED[test.larger, test.smaller]
     own = added == CROSSING
     what = f"{added[:1].upper()}{added[1:]}"
-    verb = "add" if added in ("the settings", "prime and last batch") else "adds"
-    if test.p is None or test.p >= ALPHA:
-        return f"{what} {verb} no significant information beyond {beyond}.", (
-            "warn" if own else "good"
-        )
-    if test.p >= HINT and own and beyond != "a constant":
+    plural = added in ("the settings", "prime and last batch")
+    verb = "add" if plural else "adds"
+    found = evidence(test.p)
+    if found in ("not shown", "not testable"):
+        told = f"{what} {'are' if plural else 'is'} not shown to add information beyond {beyond}."
+        return told, "warn" if own else "plain"
+    if found == "hint" and own and beyond != "a constant":
         return f"{what} may add information beyond {beyond}.", "plain"
     return f"{what} {verb} information beyond {beyond}.", "good" if own else "warn"
 

@@ -23,12 +23,12 @@ from groktime.service.report.tables import (
     onset_words,
 )
 from groktime.service.words import (
-    ALPHA,
     EN_DASH,
     axis_name,
     convention_text,
     count,
     estimate,
+    evidence,
     probability,
     real,
     setting_text,
@@ -419,7 +419,7 @@ def _moved(quantity: str, pairs: Sequence[tuple[CellRow, CellRow]]) -> str:
     if move is None:
         return f"{quantity} the same in all {cells}"
     told = f"signed-rank {probability(move.p)}"
-    if move.floor >= ALPHA:
+    if evidence(move.p, move.floor) == "not testable":
         told = f"too few cells to test, smallest possible {probability(move.floor)}"
     elif move.p <= move.floor:
         told += ", the smallest possible"

@@ -18,11 +18,11 @@ from groktime.service.answers.verdicts import MORRIS_BITS, PAPER_BITS, bits_orig
 from groktime.service.report.content import SettingContent, SuiteContent
 from groktime.service.report.document import Block, Paragraph, Table
 from groktime.service.words import (
-    ALPHA,
     EN_DASH,
     count,
     estimate,
     form_formula,
+    is_shown,
     percent,
     plain,
     probability,
@@ -363,7 +363,7 @@ def forms_sentences(forms: Sequence[LawForms]) -> Iterator[str]:
     lowest = min((r for r in forms if r.clock == "online"), key=lambda r: r.t_mem)
     if lowest.shift is not None and lowest.shift != 0:
         yield (
-            "It decides much of the value of P_cross: with T_mem at "
+            "What it decides of P_cross: with T_mem at "
             f"{percent(lowest.t_mem)} of the online clock it lies {signed(lowest.shift)} dex from "
             f"the suite's own, in {count(lowest.crossings, 'cell')} that cross by both."
         )
@@ -453,7 +453,7 @@ def collapse_sentence(law: LawAnswer) -> str:
     test = law.collapse
     if not test.testable or test.slope is None or test.p is None:
         return f"Whether all primes fall on one curve is not testable: {test.reason}."
-    told = "still depends" if test.p < ALPHA else "is not shown to depend"
+    told = "still depends" if is_shown(test.p) else "is not shown to depend"
     weak = (
         f" ({test.primes} primes: the errors are unreliable below ten)" if test.unreliable else ""
     )

@@ -28,10 +28,10 @@ from groktime.service.report.content import Panel, SuiteContent
 from groktime.service.report.document import Block, Document, Paragraph, Section, Table
 from groktime.service.suites.loader import RELEASED, load_suite, shipped_suites
 from groktime.service.words import (
-    ALPHA,
     EN_DASH,
     axis_name,
     count,
+    is_shown,
     p_value,
     plain,
     probability,
@@ -154,7 +154,7 @@ def _order(order: StratifiedOrder | None) -> Iterator[Block]:
         yield Paragraph("No setting has two primes with both points.")
         return
     pairs = order.in_order + order.out_of_order
-    answer = "yes" if order.p < ALPHA and order.in_order > order.out_of_order else "not shown"
+    answer = "yes" if is_shown(order.p) and order.in_order > order.out_of_order else "not shown"
     yield Paragraph(
         f"Over {count(len(order.strata), 'setting')}: {answer}. {order.in_order} of {pairs} pairs "
         f"are in order, {probability(order.p)} (the least possible here: {p_value(order.floor)})."

@@ -16,10 +16,11 @@ from groktime.service.answers.question import Setting
 from groktime.service.answers.verdicts import compared_models, holds_apart
 from groktime.service.report.content import Convention, SuiteContent
 from groktime.service.words import (
-    ALPHA,
-    HINT,
     axis_name,
     count,
+    evidence,
+    is_shown,
+    lost_text,
     percent,
     plain,
     probability,
@@ -69,7 +70,7 @@ def onsets_at_an_end(found: CellTests) -> int:
 def resolved(found: CellTests) -> bool:
     """Whether the cells can show an order: enough of them, and most with both ends in sight."""
     rank = found.tests.spearman
-    if rank is None or rank.floor >= ALPHA:
+    if rank is None or evidence(rank.p_permutation, rank.floor) == "not testable":
         return False
     return 2 * max(onsets_at_an_end(found), sum(c.at_edge for c in found.cells)) <= found.n_total
 
@@ -94,9 +95,10 @@ def adds(what: str, test: NestedTest, beyond: str) -> str:
     """Whether the larger model of an F-test adds information beyond the smaller one."""
     what = f"{what[:1].upper()}{what[1:]}"
     numbers = f"(F = {plain(test.f)}, {probability(test.p)})"
-    if test.p is None or test.p >= ALPHA:
-        return f"{what} adds no significant information beyond {beyond} {numbers}."
-    if test.p >= HINT:
+    found = evidence(test.p)
+    if found in ("not shown", "not testable"):
+        return f"{what} is not shown to add information beyond {beyond} {numbers}."
+    if found == "hint":
         return f"{what} may add information beyond {beyond} {numbers}."
     return f"{what} adds information beyond {beyond} {numbers}."
 
@@ -112,17 +114,18 @@ def prediction(found: CellTests) -> Iterator[str]:
     p = rank.p_permutation
     number = f"Spearman ρ {rank_text(found)} over {count(rank.n, 'cell')}"
     number += f", permutation {probability(p)}"
-    if p < ALPHA and rank.rho > 0:
+    found_so = evidence(p, rank.floor)
+    if found_so in ("shown", "hint") and rank.rho > 0:
         yield f"{asked} In rank, yes: {number}."
-    elif p < ALPHA:
+    elif found_so in ("shown", "hint"):
         yield f"{asked} No, the order is reversed: {number}."
-    elif rank.floor >= ALPHA:
+    elif found_so == "not testable":
         yield (
             f"{asked} Not testable: with {count(rank.n, 'cell')} "
             f"no order can give p below {plain(rank.floor)} ({number})."
         )
     else:
-        yield f"{asked} Not significantly: {number}."
+        yield f"{asked} It is not shown to: {number}."
     known = [(c.prime, c.p_onset) for c in found.cells if c.residual is not None]
     if len({prime for prime, _ in known}) > 2:
         alone = float(stats.spearmanr(*zip(*known, strict=True)).statistic)
@@ -164,7 +167,7 @@ def calibration(found: CellTests) -> Iterator[str]:
         )
     same = found.tests.equivalence
     if same is not None:
-        shown = "is" if same.p < ALPHA else "may differ from"
+        shown = "is" if is_shown(same.p) else "is not shown to be"
         yield (
             f"The slope {shown} 1 within {same.low_bound:g} to {same.high_bound:g} "
             f"(equivalence test, {probability(same.p)})."
@@ -232,7 +235,7 @@ def last_batch(found: CellTests) -> Iterator[str]:
         return
     if model.n - len(model.predictors) - 1 < LEAST_FREE:
         return
-    if min(beside.p, back.p) >= ALPHA:
+    if not is_shown(beside.p) and not is_shown(back.p):
         alike = ""
         if model.collinear:
             worst = math.inf if model.largest_vif is None else model.largest_vif
@@ -256,7 +259,7 @@ def apart(ways: Sequence[SeedsApart]) -> Iterator[str]:
     def both(values: Iterable[str]) -> str:
         return " and ".join(values)
 
-    told = "This way the crossing adds no significant information beyond log p."
+    told = "This way the crossing is not shown to add information beyond log p."
     if holds_apart(ways):
         told = "This way, too, the crossing adds information beyond log p."
     yield (
@@ -275,7 +278,7 @@ def within(found: CellTests) -> Iterator[str]:
     for row in found.tests.within:
         name = setting_text(row.setting, "all cells")
         if row.verdict == "no_cells":
-            why = "; ".join(f"{n} × {reason.replace('_', ' ')}" for reason, n in row.lost.items())
+            why = lost_text(row.lost)
             yield f"Within {name}: no cell has both a crossing and an onset ({why})."
         elif row.verdict == "under_resolved":
             yield f"Within {name}: under-resolved, only {count(row.n, 'cell')} of {row.n_total}."
@@ -362,7 +365,7 @@ def across(found: CellTests) -> Iterator[str]:
             continue
         numeric = trend.kind == "numeric"
         number = f"slope {plain(trend.slope)} dex a unit" if numeric else f"F = {plain(trend.f)}"
-        shown = "drifts" if trend.p_holm < ALPHA else "does not drift significantly"
+        shown = "drifts" if is_shown(trend.p_holm) else "is not shown to drift"
         clustered = ""
         if trend.p_clustered is not None:
             clustered = f", {probability(trend.p_clustered)} with errors clustered by prime"

@@ -32,6 +32,7 @@ from groktime.service.words import (
     convention_text,
     count,
     estimate,
+    lost_text,
     offset,
     percent,
     plain,
@@ -84,8 +85,9 @@ def cells_table(content: SuiteContent, chosen: Convention, answer: CellTests) ->
         rows.append(row)
     interval = (
         f"P_cross with its {percent(answer.level)} seed-block interval, P_onset with its interval "
-        "(fitted) or the two widths it lies between; few seeds: fewer than five at a width that "
-        "the crossing rests on, where intervals of four cover some 90 % and of three some 75 %"
+        "(fitted) or the two widths it lies between; d: the speed widths around the crossing, coarse "
+        "where T_mem changes more than threefold between them; few seeds: fewer than five at a "
+        "width that the crossing rests on, where intervals of four or three cover some 90 %"
         if chosen[0] == "robust"
         else "closest approach of the seed-averaged curves, which has no interval"
     )
@@ -116,9 +118,15 @@ def cells_table(content: SuiteContent, chosen: Convention, answer: CellTests) ->
 
 def crossing_words(cell: CellRow) -> str:
     """The status of a crossing as a reader understands it."""
-    words = CROSSING.get(cell.crossing_status, cell.crossing_status)
-    words += " at an end of the widths" if cell.at_edge else ""
-    return f"{words}, few seeds" if cell.few_seeds else words
+    words = [CROSSING.get(cell.crossing_status, cell.crossing_status)]
+    words[0] += " at an end of the widths" if cell.at_edge else ""
+    if cell.bracket is not None:
+        words[0] += f", d {cell.bracket.low_width}{EN_DASH}{cell.bracket.high_width}"
+        words += ["coarse"] if cell.bracket.coarse else []
+    if cell.unresolved_widths:
+        words.append(f"order not known at d {', '.join(map(str, cell.unresolved_widths))}")
+    words += ["few seeds"] if cell.few_seeds else []
+    return ", ".join(words)
 
 
 def onset_words(cell: CellRow) -> str:
@@ -250,7 +258,7 @@ def _within(content: SuiteContent, chosen: tuple[str, str], answer: CellTests) -
         verdict = row.verdict.replace("_", "-")
         if row.driver_prime is not None:
             verdict += f" (driven by p = {row.driver_prime})"
-        lost = "; ".join(f"{n} × {why.replace('_', ' ')}" for why, n in row.lost.items())
+        lost = lost_text(row.lost)
         theirs = EN_DASH
         if printed is not None:
             theirs = (

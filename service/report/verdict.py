@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from groktime.service.analysis.inputs import finite
-from groktime.service.answers.cell_tests import CellTests
+from groktime.service.answers.cell_tests import CellRow, CellTests
 from groktime.service.answers.verdicts import MORRIS_BITS, PAPER_BITS
 from groktime.service.report.comparison import Pair, pair_sentences
 from groktime.service.report.content import (
@@ -42,6 +42,7 @@ from groktime.service.report.predictions import (
     within,
 )
 from groktime.service.words import (
+    advice_text,
     convention_text,
     count,
     offset,
@@ -230,7 +231,7 @@ def _out_of_sight(answer: CellTests) -> str:
     faster = sum(c.crossing_status == "mem_always_faster" for c in answer.cells)
     edge = sum(c.at_edge for c in answer.cells)
     told = {
-        "memorisation is faster at every width": faster,
+        "memorisation is faster wherever the order is known": faster,
         "the closest approach is at an end of the widths": edge,
         "the delay is there at the narrowest width that fits its training set": answer.n_at_floor,
         "no delay is seen below the widest width": answer.n_at_cap,
@@ -305,4 +306,34 @@ def limits(content: SuiteContent, answer: CellTests) -> Iterator[str]:
             f"{count(few, 'cell')} with fewer than {FEW_SEEDS} seeds at a width that the crossing "
             "rests on: intervals are rough there, or cannot be given."
         )
+    yield from _coarse(answer)
+    yield from _next_runs(answer)
     yield from missing_sentence(content.coverage)
+
+
+def _coarse(answer: CellTests) -> Iterator[str]:
+    """Crossings whose place between two widths the interval may not cover."""
+    crossed = [c for c in answer.cells if c.bracket is not None]
+    coarse = [c for c in crossed if c.bracket is not None and c.bracket.coarse]
+    if coarse:
+        which = ", ".join(_cell_name(c) for c in coarse)
+        yield (
+            f"{len(coarse)} of {count(len(crossed), 'crossing')} are coarse ({which}): T_mem "
+            "changes more than threefold between the speed widths around them, or was not reached "
+            "at one, and their intervals may be too short."
+        )
+
+
+def _next_runs(answer: CellTests) -> Iterator[str]:
+    """What would place the crossings better."""
+    asked = [(c, c.advice) for c in answer.cells if c.advice is not None]
+    if asked:
+        told = "; ".join(
+            f"{_cell_name(c)}, {advice_text(a.kind, a.width, a.why)}" for c, a in asked
+        )
+        yield f"To place crossings better, train next: {told}."
+
+
+def _cell_name(cell: CellRow) -> str:
+    name = setting_text(cell.setting, "")
+    return f"p = {cell.prime}" + (f" ({name})" if name else "")

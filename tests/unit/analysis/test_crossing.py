@@ -430,39 +430,66 @@ def test_widths_at_which_nothing_was_reached_decide_nothing(
 
     found = crossing(among(mem), among(gen))
     assert found.status == alone.status == status
-    assert found.p_cross == alone.p_cross
+    said = alone.p_cross.probability if status == "crossed" else None  # it may cross there
+    assert found.p_cross == replace(alone.p_cross, probability=said)
     assert len(found.unresolved_widths) == len(unresolved)
 
 
 @settings(max_examples=60)
 @given(st.data())
 def test_unresolved_widths_never_narrow_an_interval_or_strengthen_a_status(data: Any) -> None:
-    strength = {"unresolved": 0, "mem_always_slower": 1, "mem_always_faster": 1, "bracketed": 2}
-    times = st.lists(st.sampled_from([20, 60, 150, 400, 9999]), min_size=4, max_size=4)
+    strength = {"insufficient_data": 0, "unresolved": 0, "bracketed": 2, "crossed": 3}
+    strength |= {"mem_always_slower": 1, "mem_always_faster": 1}
+    sizes = P4[: data.draw(st.integers(1, 4))]
+    times = st.lists(
+        st.sampled_from([20, 60, 150, 400, 9999]), min_size=len(sizes), max_size=len(sizes)
+    )
     mem, gen = data.draw(times), data.draw(times)
     extra = data.draw(st.lists(st.sampled_from([3e3, 3e4, 3e5, 3e6, 3e7]), unique=True, min_size=1))
-    params = sorted(P4 + extra)
+    params = sorted(sizes + extra)
 
-    def runs(times: list[float], sizes: list[float], spread: float) -> FirstPassages:
-        known = dict(zip(P4, times, strict=True))
-        base = exact(sizes, [known.get(p, 9999) for p in sizes], 5, 1000)
+    def runs(times: list[float], among: list[float], spread: float) -> FirstPassages:
+        known = dict(zip(sizes, times, strict=True))
+        base = exact(among, [known.get(p, 9999) for p in among], 5, 1000)
         time = np.round(base.epoch * (1 + spread * (base.seed - 2)))
         return replace(base, epoch=time, last_epoch=np.where(np.isnan(time), 1000.0, time))
 
-    before = crossing(runs(mem, P4, 0.05), runs(gen, P4, 0.1), n_resamples=200)
+    before = crossing(runs(mem, sizes, 0.05), runs(gen, sizes, 0.1), n_resamples=200)
     after = crossing(runs(mem, params, 0.05), runs(gen, params, 0.1), n_resamples=200)
-    assert strength.get(after.status, 3) <= strength.get(before.status, 3)
+    assert strength[after.status] <= strength[before.status]
     if {before.status, after.status} <= {"mem_always_slower", "mem_always_faster"}:
         assert after.status == before.status
-    if before.p_cross.level and after.p_cross.level:
+    if after.p_cross.level:  # a limit that was not there before would be a narrower interval
         assert (after.p_cross.low or 0) <= (before.p_cross.low or 0) * (1 + 1e-9)
         assert (after.p_cross.high or np.inf) >= (before.p_cross.high or np.inf) * (1 - 1e-9)
+    if after.p_cross.probability is not None:
+        assert before.p_cross.probability == after.p_cross.probability == 1
+
+
+def test_one_width_of_known_order_tells_nothing_of_the_others() -> None:
+    mem, gen = exact(P4, [9999] * 3 + [180], 5, 200), exact(P4, [9999] * 4, 5, 200)
+    found = crossing(mem, gen)
+    assert found.status == "unresolved"
+    assert (found.p_cross.low, found.p_cross.high, found.p_cross.level) == (None, None, None)
+    assert found.advice is not None
+    assert found.advice.kind == "longer"
+
+
+def test_it_is_not_said_how_likely_curves_cross_where_some_widths_are_open() -> None:
+    mem, gen = [9999, 400, 100, 50], [9999, 500, 150, 120]
+    found = crossing(exact(P4, mem, 5, 1000), exact(P4, gen, 5, 1000))
+    assert found.status == "mem_always_faster"
+    assert found.p_cross.high == pytest.approx(P4[1])
+    assert found.p_cross.probability is None
+    known = crossing(exact(P4, [600, *mem[1:]], 5, 1000), exact(P4, [700, *gen[1:]], 5, 1000))
+    assert known.p_cross.probability == 0
 
 
 def test_a_run_stopped_before_the_other_speed_was_reached_says_nothing_of_the_order() -> None:
     mem = exact(P4, [9999] * 4, cap=40)
     found = crossing(mem, exact(P4, [500, 400, 30, 20], cap=1000))
     assert found.status == "mem_always_slower"
+    assert found.unresolved_widths == (2, 3)
     assert found.p_cross.level is None or (found.p_cross.low or 0) >= 1e6
     nothing = crossing(mem, exact(P4, [500, 400, 300, 200], cap=1000))
     assert nothing.status == "unresolved"

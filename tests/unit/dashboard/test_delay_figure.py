@@ -13,6 +13,7 @@ from fixtures.made_up_answers import CAP, SEEDS, WIDTHS, Cell, params
 from groktime.dashboard.figures import crossing as crossing_words
 from groktime.dashboard.figures.delay import delay_figure
 from groktime.dashboard.figures.theme import COLOURS, Figure
+from groktime.service.analysis.crossing import Advice, Bracket
 from groktime.service.analysis.survival import SpeedPoint
 
 
@@ -204,8 +205,18 @@ def test_widths_at_which_nothing_was_reached_are_named_and_no_crossing_is_denied
         crossing_words.notes(given, cell.delay)[0]["text"],
     ]
     for text in told:
-        assert "at d = 12, 16 neither was, and the crossing may be there" in text
+        assert "at d = 12, 16 it is not, and the crossing may be there" in text
         assert "no crossing" not in text
+
+
+def test_a_coarse_bracket_and_the_next_width_are_told(cell: Cell) -> None:
+    coarse = Bracket(80_000.0, 110_000.0, 48, 56, 4.2, coarse=True)
+    advice = Advice("speed", 52, "T_mem changes 4.2-fold between the widths around the crossing")
+    told = replace(cell.crossing, bracket=coarse, advice=advice)
+    notes = [note["text"] for note in crossing_words.notes(told, cell.delay)]
+    assert any(n.startswith("Coarse: T_mem changes more than 3-fold over the") for n in notes)
+    assert any(n.startswith("Train next speed runs at d = 52: T_mem changes 4.2") for n in notes)
+    assert crossing_words.readings(told)[0]["detail"].endswith("between d = 48 and 56")
 
 
 def test_a_cell_without_runs_says_so(cell: Cell) -> None:

@@ -152,7 +152,7 @@ def test_ten_primes_look_different() -> None:
 
 
 def test_the_collapse_is_put_in_words(answer: LawAnswer) -> None:
-    assert collapse_words(answer).startswith("No dependence on P at fixed f is shown")
+    assert collapse_words(answer).startswith("That T_mem depends on P at fixed f is not shown")
     drifting = replace(answer, collapse=replace(answer.collapse, p=0.001))
     assert collapse_words(drifting).startswith("Primes do not collapse fully")
     alone = Collapse(

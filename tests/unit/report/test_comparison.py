@@ -87,7 +87,7 @@ def test_all_quantities_are_told_on_the_same_cells_and_the_others_named() -> Non
     )
     assert said.count("4 common cells") == 3
     assert (
-        "Not compared: p = 97 (crossing: memorisation faster wherever a speed was reached)" in said
+        "Not compared: p = 97 (crossing: memorisation faster wherever the order is known)" in said
     )
     assert "p = 98 (onset: delayed at the narrowest width that fits its training set)" in said
 

@@ -35,7 +35,7 @@ def test_the_crossing_is_weighed_against_the_settings() -> None:
     assert crossing == (
         "The crossing adds information beyond log p, log K_mem and weight decay (F = 9, p = 0.001)."
     )
-    assert settings.startswith("The set of log p, log K_mem and weight decay adds no significant")
+    assert settings.startswith("The set of log p, log K_mem and weight decay is not shown to")
     unknown = sufficiency(nested_test("M3", "M2", None, "no degrees of freedom"))
     (said,) = beside_settings(given(nested=unknown))
     assert said.endswith("weight decay is not testable: no degrees of freedom.")

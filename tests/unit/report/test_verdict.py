@@ -21,6 +21,7 @@ from fixtures.made_up_tests import (
 )
 
 from groktime.service.analysis.capacity import BitsPerParameter
+from groktime.service.analysis.crossing import Advice, Bracket
 from groktime.service.analysis.hypotheses import NestedTest, SeedsApart, Slope
 from groktime.service.analysis.regression import Spearman
 from groktime.service.answers.cell_tests import CellTests
@@ -31,6 +32,7 @@ from groktime.service.report.predictions import (
     last_batch,
     prediction,
 )
+from groktime.service.report.tables import crossing_words
 from groktime.service.report.verdict import capacity, limits, other_clock, papers_way
 
 
@@ -42,7 +44,7 @@ from groktime.service.report.verdict import capacity, limits, other_clock, paper
             "In rank, yes: Spearman ρ 0.97 [0.8, 0.99] over 10 cells",
         ),
         (rank(-0.97, 0.0001, 10), "No, the order is reversed"),
-        (rank(0.3, 0.4, 10), "Not significantly: Spearman ρ 0.3 over 10 cells"),
+        (rank(0.3, 0.4, 10), "It is not shown to: Spearman ρ 0.3 over 10 cells"),
         (rank(1.0, 0.33, 3, floor=0.333), "Not testable: with 3 cells no order can give p below"),
         (None, "Not testable: 0 cells of 0"),
     ],
@@ -113,6 +115,23 @@ def test_a_cell_whose_crossing_rests_on_few_seeds_is_counted() -> None:
     assert sentence.startswith("1 cell with fewer than 5 seeds at a width that the crossing rests")
 
 
+def test_coarse_crossings_open_widths_and_the_next_runs_are_told() -> None:
+    coarse = Bracket(8e4, 1.1e5, 48, 56, 4.2, coarse=True)
+    advice = Advice("speed", 52, "T_mem changes 4.2-fold between the widths around the crossing")
+    cells = (
+        cell(97, bracket=coarse, advice=advice),
+        cell(101, bracket=replace(coarse, coarse=False)),
+        cell(103, cross=None, onset=None, unresolved_widths=(12, 16)),
+    )
+    content: Any = SimpleNamespace(coverage=SimpleNamespace(cells=()))
+    said = " ".join(limits(content, answer(cells=list(cells))))
+    assert "1 of 2 crossings are coarse (p = 97)" in said
+    assert "train next: p = 97, speed runs at d = 52: T_mem changes 4.2-fold" in said
+    assert crossing_words(cells[0]) == "crossed, d 48–56, coarse"
+    assert crossing_words(cells[1]) == "crossed, d 48–56"
+    assert crossing_words(cells[2]).endswith("known, order not known at d 12, 16")
+
+
 LENT = BitsPerParameter(
     value=0.674,
     low=0.638,
@@ -155,7 +174,7 @@ def test_the_prime_alone_stands_beside_the_crossing() -> None:
 @pytest.mark.parametrize(
     ("p", "words"),
     [
-        (0.2, "The crossing adds no significant information beyond log p (F = 9, p = 0.2)."),
+        (0.2, "The crossing is not shown to add information beyond log p (F = 9, p = 0.2)."),
         (0.03, "The crossing may add information beyond log p (F = 9, p = 0.03)."),
         (0.001, "The crossing adds information beyond log p (F = 9, p = 0.001)."),
     ],
@@ -221,7 +240,7 @@ def test_a_model_that_fits_nearly_every_cell_is_not_told() -> None:
 
 def test_what_adds_information_of_crossing_and_last_batch_is_said() -> None:
     _, crossing, batch = last_batch(last_batch_tests(beside=0.4, back=0.001))
-    assert crossing.startswith("The crossing adds no significant information beyond log p and the")
+    assert crossing.startswith("The crossing is not shown to add information beyond log p and the")
     assert batch.startswith("Log p with the last batch adds information beyond the crossing")
 
 
@@ -233,7 +252,7 @@ def test_seeds_apart_are_told_both_ways() -> None:
     (said,) = apart((way, other))
     assert "leave-one-out error 0.1 and 0.2 dex by the crossing against 0.12 and 0.12 by" in said
     assert "p = 0.1 and p = 0.4, on 9 and 8 cells with both points" in said
-    assert said.endswith("the crossing adds no significant information beyond log p.")
+    assert said.endswith("the crossing is not shown to add information beyond log p.")
     (said,) = apart((replace(way, p=0.01), replace(way, p=0.02)))
     assert said.endswith("This way, too, the crossing adds information beyond log p.")
     assert list(apart(())) == []

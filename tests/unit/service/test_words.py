@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
 
+from groktime.service import words
 from groktime.service.words import (
     count,
     dex,
     duration,
+    evidence,
     human,
     interval,
+    is_shown,
+    lost_text,
     p_value,
     percent,
     scientific,
@@ -86,3 +91,46 @@ def test_counts_agree_with_their_noun() -> None:
 )
 def test_sizes_go_by_thousands(content: float, text: str) -> None:
     assert size(content) == text
+
+
+@pytest.mark.parametrize(
+    ("p", "floor", "said"),
+    [
+        (0.001, None, "shown"),
+        (0.01, None, "hint"),
+        (0.0499, 1e-4, "hint"),
+        (0.05, 1e-4, "not shown"),
+        (1.0, None, "not shown"),
+        (0.33, 0.33, "not testable"),
+        (None, None, "not testable"),
+        (math.nan, None, "not testable"),
+    ],
+)
+def test_a_large_p_shows_nothing_and_never_absence(
+    p: float | None, floor: float | None, said: str
+) -> None:
+    assert evidence(p, floor) == said
+    assert is_shown(p, floor) == (said in ("shown", "hint"))
+
+
+def test_one_place_decides_what_a_p_value_says() -> None:
+    root = Path(words.__file__).resolve().parents[1]
+    others = [
+        path
+        for package in ("service", "dashboard", "api")
+        for path in (root / package).rglob("*.py")
+        if path.name != "words.py"
+    ]
+    assert len(others) > 100
+    for path in others:
+        source = path.read_text("utf-8")
+        assert not re.search(r"\b(ALPHA|HINT)\b", source), path
+        assert not re.search(r"no significant|not significant|significantly", source, re.I), path
+
+
+def test_lost_cells_are_told_in_words() -> None:
+    lost = {"crossing: mem_always_faster": 2, "onset: at_floor": 1, "a_reason": 3}
+    assert lost_text(lost) == (
+        "2 × crossing: memorisation faster wherever the order is known; "
+        "1 × onset: delayed at the narrowest width that fits its training set; 3 × a reason"
+    )
