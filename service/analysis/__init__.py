@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from groktime.service.analysis.inputs import FloatArray
 
 # Part of every cache key: raise it whenever an answer changes for the same runs.
-ANALYSIS_VERSION = 9
+ANALYSIS_VERSION = 10
 
 Method = Literal["paper", "robust"]
 Units = Literal["epochs", "steps"]

@@ -344,7 +344,10 @@ def measured(connection: Connection, suite: str, statement: Statement) -> float 
 
 
 def _of_cells(found: CellTests, quantity: str) -> float | None:
+    """A quantity of all cells; None where fewer than half of them tell it."""
     residuals = [cell.residual for cell in found.cells if cell.residual is not None]
+    if len(residuals) < found.n_total / 2:
+        return None
     if quantity == "median_residual":
         return float(np.median(residuals)) if residuals else None
     if quantity == "residual_sd":

@@ -11,10 +11,12 @@ import numpy as np
 from groktime.service.analysis.calibration import signed_rank
 from groktime.service.analysis.capacity import BitsPerParameter
 from groktime.service.analysis.laws import LawFit
-from groktime.service.answers.cell_tests import CellRow
+from groktime.service.answers.cell_tests import CellRow, CellTests
+from groktime.service.answers.verdicts import compared_models
 from groktime.service.report.content import CONVENTIONS, SuiteContent, cost
 from groktime.service.report.document import Block, Paragraph, Table
-from groktime.service.report.laws import c_model, c_model_source, c_model_text
+from groktime.service.report.laws import c_model, c_model_source, c_model_text, patience
+from groktime.service.report.predictions import rank_text
 from groktime.service.report.tables import (
     HEADLINES,
     HEADLINES_EXPLAINED,
@@ -29,18 +31,21 @@ from groktime.service.words import (
     count,
     estimate,
     evidence,
+    p_value,
+    plain,
     probability,
     real,
     setting_text,
     signed,
     span,
+    whole,
 )
 
 
 def comparison(contents: Sequence[SuiteContent], found: Sequence[Pair]) -> list[Block]:
     """Headlines by suite and convention, constants by suite, and pairs cell by cell."""
     tables: list[Block] = [_headlines(contents), _constants(contents)]
-    tables += [pair_table(pair) for pair in found]
+    tables += [block for pair in found for block in (*information(pair), pair_table(pair))]
     paired = {name for pair in found for name in (pair.first.name, pair.second.name)}
     alone = [content for content in contents if content.name not in paired]
     return [*tables, _cells(alone)] if alone else tables
@@ -135,10 +140,12 @@ def _cells(contents: Sequence[SuiteContent]) -> Table:
 # tells how its networks are trained.
 BESIDE_TRAINING = (
     *("name", "description", "notes", "inherits", "design"),
-    *("primes", "seeds", "order", "capacity"),
+    *("primes", "seeds", "order", "capacity", "stop"),
 )
-GRID = ("primes", "seeds", "widths")  # of a block of runs
+GRID = ("primes", "seeds", "widths", "stop")  # of a block of runs
 BATCH_SIZE = "settings.batch_size"
+BATCHING = "batching"
+USUAL = {BATCHING: "remainder"}  # what a spec means that does not name it
 LONGEST_LABEL = 12  # characters of a setting's value above a column
 FEWEST = 3  # common cells
 
@@ -164,7 +171,11 @@ class Pair:
         if self.setting.startswith(BATCH_SIZE):
             return self._batches(0), self._batches(1)
         first, second = (
-            str(_training(content.record.spec).get(self.setting, "as usual"))
+            str(
+                _training(content.record.spec).get(
+                    self.setting, USUAL.get(self.setting, "as usual")
+                )
+            )
             for content in (self.first, self.second)
         )
         return first, second
@@ -425,6 +436,132 @@ def _moved(quantity: str, pairs: Sequence[tuple[CellRow, CellRow]]) -> str:
         told += ", the smallest possible"
     return (
         f"{quantity} {move.median} in the median of {cells}, from {move.low} to {move.high}, {told}"
+    )
+
+
+def information(pair: Pair) -> Iterator[Block]:
+    """Whether the crossing beats log p where the last batch is no nuisance, and where it is."""
+    first, second = pair.first.answer, pair.second.answer
+    if pair.setting != BATCHING or first is None or second is None:
+        return
+    both = list(zip(pair.values, (first, second), strict=True))
+    yield Paragraph(" ".join(f"With {way} batches {_says_more(found)}." for way, found in both))
+    yield Table(
+        name=f"{pair.first.name}-{pair.second.name}-information",
+        caption="What predicts P_onset, by how an epoch is cut into batches: F and p of the "
+        "crossing beside log p, leave-one-out errors in dex, residuals over the cells.",
+        header=(
+            *("batches", "suite", "cells", "ρ", "F", "p", "crossing", "log p"),
+            *("log p and last batch", "median residual", "SD"),
+        ),
+        rows=tuple(_informed(way, found) for way, found in both),
+        numeric=frozenset(range(2, 11)),
+    )
+
+
+def _says_more(found: CellTests) -> str:
+    """`the crossing adds information beyond log p (F = 29, p = 0.001; leave-one-out …)`."""
+    test, errors = found.nested("MP+", "MP"), _errors(found)
+    if test is None or not test.testable:
+        return "it is not testable whether the crossing says more than log p"
+    beats = errors["M1"] is not None and errors["MP"] is not None and errors["M1"] < errors["MP"]
+    said = {
+        "shown": "the crossing adds information beyond log p",
+        "hint": "the crossing may add information beyond log p",
+    }.get(evidence(test.p), "the crossing is not shown to add information beyond log p")
+    better = "smaller" if beats else "not smaller"
+    return (
+        f"{said} (F = {plain(test.f)}, {probability(test.p)}), and its leave-one-out error is "
+        f"{better} ({plain(errors['M1'])} dex against {plain(errors['MP'])})"
+    )
+
+
+def _errors(found: CellTests) -> dict[str, float | None]:
+    models = compared_models(found)
+    names = ("M1", "MP", "MB")
+    return {name: models[name].loo_rmse if name in models else None for name in names}
+
+
+def _informed(way: str, found: CellTests) -> tuple[str, ...]:
+    test, errors = found.nested("MP+", "MP"), _errors(found)
+    residuals = [cell.residual for cell in found.cells if cell.residual is not None]
+    return (
+        way,
+        found.suite,
+        f"{found.n} of {found.n_total}",
+        rank_text(found),
+        plain(None if test is None else test.f),
+        EN_DASH if test is None else p_value(test.p),
+        *(plain(errors[name]) for name in ("M1", "MP", "MB")),
+        signed(float(np.median(residuals)) if residuals else None),
+        plain(float(np.std(residuals, ddof=1)) if len(residuals) > 1 else None),
+    )
+
+
+def protocols(content: SuiteContent, others: Sequence[SuiteContent]) -> Iterator[Block]:
+    """Capacity suites side by side: C_model and every plateau that two of them have."""
+    beside = [c for c in others if c.capacity_alone and c.name != content.name]
+    rows = [row for other in beside for row in _plateaus(other, content)]
+    if rows:
+        yield Table(
+            name=f"{content.name}-protocols",
+            caption="Bits held by the same network where training stops otherwise: the plateau of "
+            "each width that both suites have, and the slope over each suite's own widths, bits "
+            "per parameter. Patience: epochs without improvement that end a run.",
+            header=(
+                "setting",
+                "of",
+                "suite",
+                "patience",
+                "bits",
+                "suite",
+                "patience",
+                "bits",
+                "ratio",
+            ),
+            rows=tuple(rows),
+            numeric=frozenset({3, 4, 6, 7, 8}),
+        )
+
+
+def _plateaus(other: SuiteContent, content: SuiteContent) -> Iterator[tuple[str, ...]]:
+    theirs = {setting_text(part.setting, "all"): part for part in other.settings}
+    for part in content.settings:
+        name = setting_text(part.setting, "all")
+        same = theirs.get(name)
+        if same is None or isinstance(part.capacity, str) or isinstance(same.capacity, str):
+            continue
+        known = {width.width: width for width in same.capacity.widths}
+        measured = [
+            (f"d = {width.width}", known[width.width].capacity, width.capacity)
+            for width in part.capacity.widths
+            if width.width in known
+        ]
+        for of, before, after in measured:
+            yield _protocol_row(
+                name, of, other, whole(before), content, whole(after), after / before
+            )
+        bits, more = c_model(other, same), c_model(content, part)
+        if measured and bits is not None and more is not None:
+            ends = c_model_text(bits), c_model_text(more)
+            ratio = more.value / bits.value
+            yield _protocol_row(name, "C_model", other, ends[0], content, ends[1], ratio)
+
+
+def _protocol_row(
+    setting: str,
+    of: str,
+    other: SuiteContent,
+    before: str,
+    content: SuiteContent,
+    after: str,
+    ratio: float,
+) -> tuple[str, ...]:
+    return (
+        *(setting, of),
+        *(other.name, whole(patience(other)), before),
+        *(content.name, whole(patience(content)), after),
+        plain(ratio),
     )
 
 

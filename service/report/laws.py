@@ -33,6 +33,7 @@ from groktime.service.words import (
 )
 
 CENTRAL_DECAY = 1.0  # of the networks whose crossing is asked about
+PAPER_PATIENCE = 100  # epochs without improvement that end a capacity run
 CLOSE_AIC = 2.0  # forms closer than this explain the widths equally well
 
 
@@ -105,6 +106,12 @@ ABOUT_PAPER_BITS = (
 )
 
 
+def patience(content: SuiteContent) -> int | None:
+    """Epochs without improvement that end a capacity run; None where the suite names none."""
+    epochs: int | None = content.record.spec.get("stop", {}).get("patience")
+    return epochs
+
+
 def protocol_sentences(content: SuiteContent) -> list[str]:
     """Where the paper's constant comes from, and what is missing to Morris et al.'s."""
     found = {
@@ -140,12 +147,20 @@ def protocol_sentences(content: SuiteContent) -> list[str]:
     said.append(
         f"The largest, {c_model_text(found[most])} at weight decay {most:g}, is "
         f"{100 * found[most].value / MORRIS_BITS:.0f} % of Morris et al.'s {MORRIS_BITS:g}: "
-        "removing decay alone does not give the rest."
+        f"{_missing(content)}."
         if found[most].value < MORRIS_BITS
         else f"At weight decay {most:g} C_model reaches Morris et al.'s {MORRIS_BITS:g}: "
         f"{c_model_text(found[most])}."
     )
     return said
+
+
+def _missing(content: SuiteContent) -> str:
+    """What was tried on the way to Morris et al.'s value."""
+    waited = patience(content)
+    if waited is None or waited <= PAPER_PATIENCE:
+        return "removing decay alone does not give the rest"
+    return f"removing decay and waiting for {whole(waited)} epochs do not give the rest"
 
 
 def _has_line(part: SettingContent, bits: BitsPerParameter | None) -> bool:

@@ -85,9 +85,9 @@ def cells_table(content: SuiteContent, chosen: Convention, answer: CellTests) ->
         rows.append(row)
     interval = (
         f"P_cross with its {percent(answer.level)} seed-block interval, P_onset with its interval "
-        "(fitted) or the two widths it lies between; d: the speed widths around the crossing, coarse "
-        "where T_mem changes more than threefold between them; few seeds: fewer than five at a "
-        "width that the crossing rests on, where intervals of four or three cover some 90 %"
+        "(fitted) or the two widths it lies between; d: the speed widths around the crossing, "
+        "coarse where T_mem changes more than threefold between them; few seeds: fewer than five "
+        "at a width that the crossing rests on, where intervals of four or three cover some 90 %"
         if chosen[0] == "robust"
         else "closest approach of the seed-averaged curves, which has no interval"
     )
