@@ -13,7 +13,7 @@ const NAMES = {
   onset: "Prediction", runs: "Runs", sweeps: "Sweeps",
 };
 // Settings that mean the same in every view travel along.
-const SHARED = ["suite", "prime", "method", "clock", "units", "labels", "max_width", "level", "t_mem", "t_gen", "e_train", "e_val"];
+const SHARED = ["suite", "prime", "method", "clock", "units", "labels", "max_width", "level", "t_mem", "t_gen", "e_train", "e_val", "min_delay", "min_delay_share"];
 
 const main = document.getElementById("main");
 const news = document.getElementById("news");

@@ -128,9 +128,12 @@ export function measuring(query, suite, choices, names, more = {}) {
   const own = suite.analysis?.thresholds ?? {};
   const usual = { t_mem: 0.99, t_gen: 0.99, e_train: 0.99, e_val: 0.98, ...own };
   const widest = suite.analysis?.max_width;
+  const least = suite.analysis ?? {};
   const level = Number(query.get("level") ?? 0.95);
   const fields = {
     max_width: () => numberField("Widths up to", "max_width", query.get("max_width"), { min: 2, step: 1, placeholder: widest ?? "all" }),
+    min_delay: () => numberField("Delayed from, epochs", "min_delay", query.get("min_delay"), { min: 1, step: 1, placeholder: least.min_delay ?? 1 }),
+    min_delay_share: () => numberField("and from, share of E_train", "min_delay_share", query.get("min_delay_share"), { min: 0, step: "any", placeholder: least.min_delay_share ?? 0 }),
     level: () => select("Intervals", "level",
       [...new Set([...LEVELS, level])].sort().map((value) => ({ value, text: `${value * 100} %` })), level),
     ...more,

@@ -12,7 +12,7 @@ import {
   methodPicker, primePicker, readings, story, suiteNote, suitePicker, unitsPicker, verdict,
 } from "../panel.js";
 
-const FINE = ["t_mem", "t_gen", "e_train", "e_val", "max_width", "level"];
+const FINE = ["t_mem", "t_gen", "e_train", "e_val", "min_delay", "min_delay_share", "max_width", "level"];
 const SETTINGS = ["prime", "method", "clock", "units", "labels", "arrangement", ...FINE];
 const REFRESH_MS = 2500;
 const whenIdle = window.requestIdleCallback ?? setTimeout;

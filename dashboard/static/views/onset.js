@@ -10,7 +10,7 @@ import {
   suitePicker, unitsPicker,
 } from "../panel.js";
 
-const FINE = ["t_mem", "t_gen", "e_train", "e_val", "max_width", "level"];
+const FINE = ["t_mem", "t_gen", "e_train", "e_val", "min_delay", "min_delay_share", "max_width", "level"];
 const SETTINGS = ["method", "clock", "units", "labels", ...FINE];
 const HEIGHT = "clamp(340px, calc(100vh - 420px), 560px)";
 const TONES = { strong: "good", weak: "bad", moderate: "warn" };

@@ -7,11 +7,20 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fixtures.made_up_tests import answer, model, nested_test, sufficiency
 from fixtures.made_up_tests import cell as made_up
 
+from groktime.service.analysis.capacity import BitsPerParameter
 from groktime.service.analysis.inputs import ByKind
 from groktime.service.answers.cell_tests import CellRow
-from groktime.service.report.comparison import pair_sentences, pair_table, pairs, refinements
+from groktime.service.report.comparison import (
+    information,
+    pair_sentences,
+    pair_table,
+    pairs,
+    protocols,
+    refinements,
+)
 from groktime.service.report.content import Members
 from groktime.service.report.document import Paragraph, Table
 from groktime.service.report.paper import pooled_cells
@@ -182,3 +191,59 @@ def test_a_cell_counts_once_where_it_has_most_runs() -> None:
         *((prime, "b") for prime in range(98, 103)),
         (103, "a"),
     ]
+
+
+def predicted(cells: list[CellRow], p: float, crossing: float, prime: float) -> Any:
+    models = [model("M1", crossing), model("MP", prime)]
+    return answer(cells=cells, nested=sufficiency(nested_test("MP+", "MP", p), models=models))
+
+
+def test_balanced_batches_stand_beside_remainders_whatever_the_cap_of_either_suite() -> None:
+    remainder = suite("a", FIRST, stop={"max_epochs": 2000})
+    balanced = suite("b", SECOND, batching="balanced", design={"kind": "locate"}, stop={})
+    remainder.answer = predicted(FIRST, 0.001, 0.05, 0.1)
+    balanced.answer = predicted(SECOND, 0.4, 0.09, 0.08)
+    (found,) = pairs([remainder, balanced])
+    assert found.values == ("remainder", "balanced")
+    said, table = information(found)
+    assert isinstance(said, Paragraph)
+    assert isinstance(table, Table)
+    assert said.text == (
+        "With remainder batches the crossing adds information beyond log p (F = 9, p = 0.001), and "
+        "its leave-one-out error is smaller (0.05 dex against 0.1). With balanced batches the "
+        "crossing is not shown to add information beyond log p (F = 9, p = 0.4), and its "
+        "leave-one-out error is not smaller (0.09 dex against 0.08)."
+    )
+    assert [row[0] for row in table.rows] == ["remainder", "balanced"]
+    assert table.rows[1][4:8] == ("9", "0.4", "0.09", "0.08")
+    (other,) = pairs([remainder, suite("c", SECOND, positions="rope")])
+    assert list(information(other)) == []
+
+
+def capacity_suite(name: str, waited: int, bits: dict[int, float], slope: float) -> Any:
+    widths = tuple(SimpleNamespace(width=w, capacity=c) for w, c in bits.items())
+    part = SimpleNamespace(
+        setting={"weight_decay": 0.0},
+        capacity=SimpleNamespace(widths=widths),
+        c_model={"robust": BitsPerParameter(slope)},
+    )
+    return SimpleNamespace(
+        name=name,
+        main=("robust", "online"),
+        capacity_alone=True,
+        settings=(part,),
+        record=SimpleNamespace(spec={"stop": {"patience": waited}}),
+    )
+
+
+def test_plateaus_are_set_beside_those_of_another_patience() -> None:
+    short = capacity_suite("short", 100, {10: 11_000, 14: 20_000, 22: 44_000}, 2.0)
+    long = capacity_suite("long", 1000, {10: 12_100, 14: 21_000}, 2.5)
+    (table,) = protocols(long, [short, long, SimpleNamespace(capacity_alone=False)])  # type: ignore[list-item]
+    assert isinstance(table, Table)
+    assert [(row[1], row[3], row[6], row[8]) for row in table.rows] == [
+        ("d = 10", "100", "1,000", "1.1"),
+        ("d = 14", "100", "1,000", "1.05"),
+        ("C_model", "100", "1,000", "1.25"),
+    ]
+    assert list(protocols(long, [long])) == []
