@@ -502,6 +502,8 @@ def protocols(content: SuiteContent, others: Sequence[SuiteContent]) -> Iterator
     """Capacity suites side by side: C_model and every plateau that two of them have."""
     beside = [c for c in others if c.capacity_alone and c.name != content.name]
     rows = [row for other in beside for row in _plateaus(other, content)]
+    for other in beside:
+        yield from _by_patience(other, content)
     if rows:
         yield Table(
             name=f"{content.name}-protocols",
@@ -521,6 +523,24 @@ def protocols(content: SuiteContent, others: Sequence[SuiteContent]) -> Iterator
             ),
             rows=tuple(rows),
             numeric=frozenset({3, 4, 6, 7, 8}),
+        )
+
+
+def _by_patience(other: SuiteContent, content: SuiteContent) -> Iterator[Block]:
+    """How much more the same widths hold, by setting."""
+    waited, before = patience(content), patience(other)
+    ratios: dict[str, list[float]] = {}
+    for name, of, *_, ratio in _plateaus(other, content):
+        if of != "C_model":
+            ratios.setdefault(name, []).append(float(ratio))
+    if ratios and waited != before:
+        told = "; ".join(
+            f"{plain(min(found))} to {plain(max(found))} at {name}"
+            for name, found in ratios.items()
+        )
+        yield Paragraph(
+            f"With a patience of {whole(waited)} epochs instead of {whole(before)}, the same "
+            f"widths hold this many times the bits: {told}."
         )
 
 

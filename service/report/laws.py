@@ -129,6 +129,7 @@ def protocol_sentences(content: SuiteContent) -> list[str]:
         if bits.low is not None and bits.high is not None and bits.low <= PAPER_BITS <= bits.high
     ]
     nearest = min(found, key=lambda decay: abs(found[decay].value - PAPER_BITS))
+    told_apart = found[nearest].interval != "t"  # of three widths, it holds nearly anything
     said = [
         f"Where {PAPER_BITS:g} comes from: the interval contains it at weight decay "
         f"{' and '.join(holds)}; the nearest value is {c_model_text(found[nearest])} at "
@@ -136,7 +137,7 @@ def protocol_sentences(content: SuiteContent) -> list[str]:
         if holds
         else f"Where {PAPER_BITS:g} comes from: at no weight decay measured here does the interval "
         f"contain it; the nearest value is {c_model_text(found[nearest])} at {nearest:g}."
-    ]
+    ][: int(told_apart)]
     if CENTRAL_DECAY in found:
         said.append(
             f"At weight decay {CENTRAL_DECAY:g}, with which the central networks train, C_model is "

@@ -104,6 +104,18 @@ def test_the_widths_and_the_level_of_intervals_can_be_chosen(
     assert "80 % CI" in visitor.page.locator(".reading .detail").first.inner_text()
 
 
+def test_the_least_delay_that_counts_can_be_chosen(visitor: Visitor, api: httpx.Client) -> None:
+    visitor.open(START)
+    visitor.page.click("details.more > summary")
+    visitor.page.fill("input[name=min_delay]", "7")
+    visitor.page.press("input[name=min_delay]", "Enter")
+    visitor.shows("delay", "min_delay=7")
+    visitor.page.fill("input[name=min_delay_share]", "0.2")
+    visitor.page.press("input[name=min_delay_share]", "Enter")
+    visitor.shows("delay", "min_delay=7", "min_delay_share=0.2")
+    drawn_as_asked(visitor, api)
+
+
 def test_a_log_axis_gives_zero_a_place_of_its_own(visitor: Visitor) -> None:
     visitor.open(START + "&scale=log")
     figure = visitor.figure("delay")

@@ -239,8 +239,12 @@ def capacity_suite(name: str, waited: int, bits: dict[int, float], slope: float)
 def test_plateaus_are_set_beside_those_of_another_patience() -> None:
     short = capacity_suite("short", 100, {10: 11_000, 14: 20_000, 22: 44_000}, 2.0)
     long = capacity_suite("long", 1000, {10: 12_100, 14: 21_000}, 2.5)
-    (table,) = protocols(long, [short, long, SimpleNamespace(capacity_alone=False)])  # type: ignore[list-item]
+    said, table = protocols(long, [short, long, SimpleNamespace(capacity_alone=False)])  # type: ignore[list-item]
     assert isinstance(table, Table)
+    assert isinstance(said, Paragraph)
+    assert said.text.endswith(
+        "the same widths hold this many times the bits: 1.05 to 1.1 at weight decay 0."
+    )
     assert [(row[1], row[3], row[6], row[8]) for row in table.rows] == [
         ("d = 10", "100", "1,000", "1.1"),
         ("d = 14", "100", "1,000", "1.05"),
