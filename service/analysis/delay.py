@@ -347,7 +347,7 @@ def paper_onset(params: FloatArray, minimum: FloatArray) -> tuple[float | None, 
     """Smallest measured P above the largest P whose seed-minimum ΔE is 0; at_floor, at_cap."""
     if len(params) == 0:
         return None, False, False
-    order = np.argsort(params)
+    order = np.argsort(params, kind="stable")
     params, minimum = params[order], minimum[order]
     zeros = np.flatnonzero(minimum == 0)
     if len(zeros) == 0:
