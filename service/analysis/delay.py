@@ -347,7 +347,7 @@ def paper_onset(params: FloatArray, minimum: FloatArray) -> tuple[float | None, 
     """Smallest measured P above the largest P whose seed-minimum ΔE is 0; at_floor, at_cap."""
     if len(params) == 0:
         return None, False, False
-    order = np.argsort(params)
+    order = np.argsort(params, kind="stable")
     params, minimum = params[order], minimum[order]
     zeros = np.flatnonzero(minimum == 0)
     if len(zeros) == 0:
@@ -358,8 +358,8 @@ def paper_onset(params: FloatArray, minimum: FloatArray) -> tuple[float | None, 
     return float(params[first]), False, first == len(params) - 1
 
 
-def onset(runs: GrokRuns, *, method: str = "robust", level: float = 0.95) -> Onset:
-    """The onset of grokking in one cell.
+def onset(runs: GrokRuns, *, method: str = "robust", level: float | None = 0.95) -> Onset:
+    """The onset of grokking in one cell; `level` None: without the interval, which takes longest.
 
     paper: the exact-zero rule on the seed minimum, which moves with the number of seeds.
     robust: P50 of P(ΔE > 0 given log P).
@@ -402,7 +402,9 @@ def _by_paper(points: tuple[OnsetPoint, ...]) -> OnsetEstimate:
     )
 
 
-def _by_logit(points: tuple[OnsetPoint, ...], level: float, *, located: bool) -> OnsetEstimate:
+def _by_logit(
+    points: tuple[OnsetPoint, ...], level: float | None, *, located: bool
+) -> OnsetEstimate:
     found = partial(OnsetEstimate, rule="P at which half of the seeds are delayed")
     if len(points) < 2:
         return found(status="insufficient_data")
@@ -426,7 +428,7 @@ def _by_logit(points: tuple[OnsetPoint, ...], level: float, *, located: bool) ->
             status="separated",
             at_cap=first_positive == largest,
         )
-        return _located(between, data, level) if located else between
+        return between if level is None or not located else _located(between, data, level)
     fit = firth_logit(data.x, data.positive, data.total)
     reentrant = _reentrant(points)
     below = fit.midpoint < data.x[0] - ROUNDING
@@ -440,6 +442,8 @@ def _by_logit(points: tuple[OnsetPoint, ...], level: float, *, located: bool) ->
     inside = found(
         estimate=float(np.exp(fit.midpoint)), status="reentrant" if reentrant else "fitted"
     )
+    if level is None:
+        return inside
     if located:
         return _located(inside, data, level)
     low, high = midpoint_interval(fit, data, level)

@@ -333,7 +333,7 @@ def _widths(runs: FirstPassages) -> Iterator[tuple[int, int, IntArray]]:
     """Width, P and the positions of its runs by seed, ascending in P."""
     widths, params, members = _by_width(runs)
     for width, p, here in zip(widths, params, members, strict=True):
-        yield int(width), int(p), here[np.argsort(runs.seed[here])]
+        yield int(width), int(p), here[np.argsort(runs.seed[here], kind="stable")]
 
 
 def _counts(runs: FirstPassages, here: IntArray, width: int) -> dict[str, int]:

@@ -343,7 +343,7 @@ def _baseline(settings: pd.DataFrame) -> pd.DataFrame:
 
 
 def _width(plateau: Plateau, runs: pd.DataFrame, fitted: bool) -> WidthCapacity:
-    done = runs[runs["width"] == plateau.width].sort_values("n_train")
+    done = runs[runs["width"] == plateau.width].sort_values(["n_train", "seed", "run_id"])
     points = tuple(
         CapacityPoint(
             run=row["run_id"],

@@ -24,7 +24,7 @@ from groktime.service.analysis.calibration import (
     SignedRank,
 )
 from groktime.service.analysis.cells import Cell as AnalysedCell
-from groktime.service.analysis.cells import cells_frame, make_cell
+from groktime.service.analysis.cells import cells_frame, make_cell, two_points
 from groktime.service.analysis.crossing import Advice, Bracket
 from groktime.service.analysis.delay import Onset
 from groktime.service.analysis.hypotheses import (
@@ -566,15 +566,13 @@ def _cells(
     runs = asked_runs(connection, suite, convention, question.prime)
     found = list(cells(runs, question.filters, convention.labels))
     analysed = (
-        make_cell(
+        two_points(
             cell.prime,
-            {},
             cell.k_mem,
             first_passages(cell, convention),
             grok_runs(cell, convention),
             method=convention.method,
             units=convention.units,
-            n_resamples=0,
         )
         for cell in found
     )

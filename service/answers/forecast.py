@@ -4,6 +4,7 @@ was fixed of a suite before its first run.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -284,10 +285,16 @@ def score_of(connection: Connection, stored: ForecastRow) -> tuple[ForecastScore
         (row.kind, row.prime): bool(row.finished)
         for row in connection.execute(text(OWN_RUNS), {"suite": suite.id})
     }
-    observed = [
-        measured(connection, suite.name, statement) if _begun(statement, own) else None
-        for statement in statements
-    ]
+    answers: dict[str, Mapping[str, float | None]] = {}  # one of several statements is read once
+    observed: list[float | None] = []
+    for statement in statements:
+        if not _begun(statement, own):
+            observed.append(None)
+            continue
+        asked = _asked(statement)
+        if asked not in answers:
+            answers[asked] = measured(connection, suite.name, statement)
+        observed.append(answers[asked].get(statement.quantity))
     return score_statements(statements, observed), suite.revision
 
 
@@ -322,8 +329,22 @@ def _score_of_laws(connection: Connection, stored: ForecastRow) -> tuple[Forecas
     return score_forecast(predictions, observed), revision
 
 
-def measured(connection: Connection, suite: str, statement: Statement) -> float | None:
-    """The quantity a statement is about as it has been measured; None: not yet."""
+def _asked(statement: Statement) -> str:
+    """The question that tells the statement's quantity; statements that share it share this."""
+    told_by = "cells"
+    if statement.quantity in (*PRIME_QUANTITIES, "c_model"):
+        told_by = "capacity" if statement.quantity == "c_model" else "crossing"
+    return json.dumps(
+        [told_by, statement.prime, dict(statement.setting), dict(statement.convention)],
+        sort_keys=True,
+    )
+
+
+def measured(
+    connection: Connection, suite: str, statement: Statement
+) -> Mapping[str, float | None]:
+    """The quantity a statement is about as it has been measured, and others that the same answer
+    tells; None or not there: not yet."""
     question = Question(
         suite=suite, prime=statement.prime, filters=statement.setting, **statement.convention
     )
@@ -334,31 +355,31 @@ def measured(connection: Connection, suite: str, statement: Statement) -> float 
                 "p_cross": found.p_cross.estimate,
                 "p_onset": found.p_onset.estimate,
                 "residual": found.residual,
-            }[statement.quantity]
+            }
         if statement.quantity == "c_model":
             fit = capacity(connection, question).fit
-            return None if fit is None else fit.slope
-        return _of_cells(cell_tests(connection, question), statement.quantity)
+            return {"c_model": None if fit is None else fit.slope}
+        return _of_cells(cell_tests(connection, question))
     except QuestionError:
-        return None  # a prime, a setting or a clock without runs yet
+        return {}  # a prime, a setting or a clock without runs yet
 
 
-def _of_cells(found: CellTests, quantity: str) -> float | None:
-    """A quantity of all cells; None where fewer than half of them tell it."""
+def _of_cells(found: CellTests) -> dict[str, float | None]:
+    """Quantities of all cells; none where fewer than half of them tell it."""
     residuals = [cell.residual for cell in found.cells if cell.residual is not None]
     if len(residuals) < found.n_total / 2:
-        return None
-    if quantity == "median_residual":
-        return float(np.median(residuals)) if residuals else None
-    if quantity == "residual_sd":
-        return float(np.std(residuals, ddof=1)) if len(residuals) > 1 else None
-    if quantity == "rho":
-        return None if found.tests.spearman is None else found.tests.spearman.rho
-    nested = found.tests.nested
-    if nested is None or not {"M1", "MP"} <= nested.models.keys():
-        return None
-    crossing_error, prime_error = (nested.models[name].loo_rmse for name in ("M1", "MP"))
-    return crossing_error / prime_error if crossing_error and prime_error else None
+        return {}
+    nested, spearman = found.tests.nested, found.tests.spearman
+    errors: list[float | None] = []
+    if nested is not None and {"M1", "MP"} <= nested.models.keys():
+        errors = [nested.models[name].loo_rmse for name in ("M1", "MP")]
+    of_crossing, of_prime = errors or (None, None)
+    return {
+        "median_residual": float(np.median(residuals)) if residuals else None,
+        "residual_sd": float(np.std(residuals, ddof=1)) if len(residuals) > 1 else None,
+        "rho": None if spearman is None else spearman.rho,
+        "loo_ratio": of_crossing / of_prime if of_crossing and of_prime else None,
+    }
 
 
 def _check_primes(name: str, primes: Sequence[int]) -> None:

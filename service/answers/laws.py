@@ -18,7 +18,7 @@ from sqlalchemy import Connection, text
 
 from groktime.service.analysis import ANALYSIS_VERSION
 from groktime.service.analysis.capacity import BitsPerParameter
-from groktime.service.analysis.cells import make_cell
+from groktime.service.analysis.crossing import crossing
 from groktime.service.analysis.inputs import finite
 from groktime.service.analysis.laws import (
     Collapse,
@@ -255,20 +255,19 @@ def _row(connection: Connection, question: Question, usual: Mapping[int, float])
 
 def _crossings(found: _Found) -> dict[int, float]:
     """P_cross by prime, where there is one."""
-    crossings: dict[int, float] = {}
-    for cell in found.cells:
-        analysed = make_cell(
-            cell.prime,
-            {},
-            cell.k_mem,
-            first_passages(cell, found.convention),
-            grok_runs(cell, found.convention),
-            method=found.convention.method,
-            n_resamples=0,
-        )
-        if analysed.crossing.p_cross.estimate is not None:
-            crossings[cell.prime] = analysed.crossing.p_cross.estimate
-    return crossings
+    by_prime = {cell.prime: _crossing(cell, found.convention) for cell in found.cells}
+    return {prime: params for prime, params in by_prime.items() if params is not None}
+
+
+def _crossing(cell: Cell, convention: Convention) -> float | None:
+    """P_cross of the cell, without its interval."""
+    found = crossing(
+        first_passages(cell, convention),
+        grok_runs(cell, convention).generalisation(),
+        method=convention.method,
+        n_resamples=0,
+    )
+    return found.p_cross.estimate
 
 
 NORMS = """
@@ -331,18 +330,9 @@ def delay_law(connection: Connection, question: Question) -> DelayLawAnswer:
 
 def _delays(cell: Cell, convention: Convention) -> pd.DataFrame:
     """The cell's runs with the crossing they lie around."""
-    analysed = make_cell(
-        cell.prime,
-        {},
-        cell.k_mem,
-        first_passages(cell, convention),
-        grok_runs(cell, convention),
-        method=convention.method,
-        n_resamples=0,
-    )
-    crossing = analysed.crossing.p_cross.estimate
+    found = _crossing(cell, convention)
     return closed(cell.grok)[0].assign(
-        p_cross=np.nan if crossing is None else crossing, steps=cell.steps_per_epoch
+        p_cross=np.nan if found is None else found, steps=cell.steps_per_epoch
     )
 
 

@@ -16,6 +16,7 @@ from sqlalchemy import text
 
 from groktime.db.curve import COLUMNS
 from groktime.db.suites import spec_from_json
+from groktime.service.answers.capacity import capacity
 from groktime.service.answers.crossing import crossing
 from groktime.service.answers.question import Question, reading
 from groktime.service.answers.suites import undisturbed_hours
@@ -115,6 +116,18 @@ def test_a_suite_without_capacity_runs_takes_those_with_the_nearest_batches(
         for suite, prime in (("last_batch-released", 67), ("mini-released", 67)):
             bits = crossing(connection, Question(suite=suite, prime=prime)).c_model
             assert bits.suite == "mini-released"
+
+
+def test_capacity_points_of_one_size_stand_in_the_order_of_their_runs(recorded: Database) -> None:
+    """Sorting by size alone leaves equal sizes as the processor's own sort puts them."""
+    with reading(recorded.engine) as connection:
+        found = capacity(connection, Question(suite="capacity-protocols-released"))
+    assert any(
+        len({point.n for point in width.points}) < len(width.points) for width in found.widths
+    )
+    for width in found.widths:
+        order = [(point.n, point.run) for point in width.points]
+        assert order == sorted(order)
 
 
 class Kept:

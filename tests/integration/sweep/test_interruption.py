@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from fixtures.database import Database
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.slow]
 
 LONG = """\
-description: two bundles that train for some seconds
+description: two bundles that train for three seconds each
 positions: none
 primes: [47]
 seeds: [1]
@@ -117,7 +118,15 @@ def test_after_a_killed_driver_the_next_sweep_goes_on(
     process = commands.start("sweep", suite_file, *ONE_WORKER, **environment, **own_cluster)
     checkpoints = Path(environment["GROKTIME_CHECKPOINTS"])
     wait_for(process, lambda: list(checkpoints.rglob("*.checkpoint")))
+    # A run takes three seconds, in which Ray may not have noticed yet that the driver is gone: the
+    # worker stands still until it has, or it would end the run and leave nothing to go on with.
+    worker = int(database.scalar("SELECT owner FROM runs WHERE state = 'running'").split(":")[-1])
+    os.kill(worker, signal.SIGSTOP)
     os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    wait_until(lambda: {*commands.left_behind()} <= {worker})
+    with suppress(ProcessLookupError):  # Ray has ended it already, or it ends as it wakes up
+        os.kill(worker, signal.SIGCONT)
     wait_until(lambda: not commands.left_behind())
     kept = database.scalar("SELECT sum(last_epoch) FROM runs")
     assert kept > 0

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from groktime.service.analysis.cells import cells_frame, make_cell, seed_halves
+from groktime.service.analysis.cells import cells_frame, make_cell, seed_halves, two_points
 from groktime.service.analysis.crossing import crossing
 from groktime.service.analysis.delay import onset
 from groktime.service.analysis.hypotheses import hypothesis_tests, seeds_apart
@@ -41,6 +41,23 @@ def test_three_seeds_are_too_few_to_halve(cells: Callable[..., Any]) -> None:
     odd = mem.where(np.isin(mem.seed, sorted(mem.seeds)[::2]))
     assert seed_halves(odd, grok.where(~np.isin(grok.seed, odd.seeds))) is None
     assert make_cell(97, {}, 1.0, mem, grok, method="paper").seed_halves is None
+
+
+@pytest.mark.parametrize("method", ["robust", "paper"])
+@pytest.mark.parametrize("onset_at", [0.7e5, 1e9])
+def test_two_points_alone_are_those_of_the_whole_cell(
+    cells: Callable[..., Any], method: str, onset_at: float
+) -> None:
+    drawn = cells(rng=np.random.default_rng(3))
+    mem, _ = drawn.pair()
+    grok = drawn.grok(onset=onset_at)
+    alone = two_points(97, 1.0, mem, grok, method=method)
+    whole = make_cell(97, {}, 1.0, mem, grok, method=method)
+    assert alone.crossing.p_cross.estimate == whole.crossing.p_cross.estimate
+    assert alone.onset.p_onset.estimate == whole.onset.p_onset.estimate
+    assert alone.onset.p_onset.status == whole.onset.p_onset.status
+    assert alone.onset.points == whole.onset.points
+    assert alone.residual == whole.residual
 
 
 def shared(noise: float, link: float, seed: int = 0) -> pd.DataFrame:
