@@ -40,6 +40,14 @@ WORKER_CPUS = 2  # one node each
 # Ports may be taken before a node binds them, and Ray waits half a minute for it, a server's start
 # one minute: on a crowded machine that is often too short.
 STARTS = 20
+# A node that is told its agents' ports does not wait for them to say which they took, which again
+# would be for half a minute at most.
+PORTS = (
+    "dashboard-agent-grpc-port",
+    "dashboard-agent-listen-port",
+    "metrics-export-port",
+    "runtime-env-agent-port",
+)
 PATIENCE_SECONDS = 900.0  # with processes that are to go
 # A node that is slow to answer is not dead; one whose process has gone refuses at once.
 SLOW_NODES = {"RAY_health_check_timeout_ms": "60000"}
@@ -133,13 +141,12 @@ class Nodes:
         self._starving = _starving_library(folder.parent)
         self._starved = folder.parent / "starved"
         self._starved.mkdir()
-        self.replaced = 0  # those that ended by themselves
-        port, jobs, agent = free_ports(3)
+        self.replaced = 0  # nodes that ended by themselves or never came
+        port, jobs = free_ports(2)
         self.address, self.jobs = f"127.0.0.1:{port}", f"http://127.0.0.1:{jobs}"
         self._head = self._start(
             *("--head", "--port", str(port), "--num-cpus", "0", "--temp-dir", str(folder)),
             *("--dashboard-host", "127.0.0.1", "--dashboard-port", str(jobs)),
-            *("--dashboard-agent-listen-port", str(agent)),
         )
         wait_until(self._answers, PATIENCE_SECONDS)
         self.workers: list[subprocess.Popen[str]] = []
@@ -152,8 +159,12 @@ class Nodes:
         said: list[str] = []
         for _ in range(STARTS):
             mark = secrets.token_hex(8)
+            ports = (f"--{name}={port}" for name, port in zip(PORTS, free_ports(4), strict=True))
             node = self._commands.start(
-                *(*arguments, *local), program=("ray", "start"), CHAOS_NODE=mark, **environment
+                *(*arguments, *local, *ports),
+                program=("ray", "start"),
+                CHAOS_NODE=mark,
+                **environment,
             )
             assert node.stdout is not None
             for line in node.stdout:
@@ -189,10 +200,11 @@ class Nodes:
         self.workers.append(self._start(*joining, **special))
 
     def replace_ended(self) -> None:
-        """Let others join for nodes that nobody killed and that ended all the same."""
+        """Let others join for nodes that ended by themselves or never came."""
         assert self._head.poll() is None, "the head of the cluster ended by itself"
         for node in [node for node in self.workers if node.poll() is not None]:
             self.kill(node)
+        while len(self.workers) < WORKER_CPUS:
             self.join()
             self.replaced += 1
 
