@@ -238,7 +238,7 @@ def main() -> int:
             minutes = (time.monotonic() - began) / 60
             if place.nodes.replaced:
                 say(
-                    f"nodes that ended by themselves or did not come, replaced: {place.nodes.replaced}"
+                    f"nodes that ended by themselves, replaced: {place.nodes.replaced}"
                 )
     except Exception:
         problems.append(traceback.format_exc())
