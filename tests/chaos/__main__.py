@@ -237,9 +237,7 @@ def main() -> int:
                 )
             minutes = (time.monotonic() - began) / 60
             if place.nodes.replaced:
-                say(
-                    f"nodes that ended by themselves, replaced: {place.nodes.replaced}"
-                )
+                say(f"nodes that ended by themselves, replaced: {place.nodes.replaced}")
     except Exception:
         problems.append(traceback.format_exc())
     for what, times in sorted(answers.items()):
