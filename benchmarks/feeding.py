@@ -11,6 +11,7 @@ is on one machine, the workers as threads of one process: times hold the cost of
 from __future__ import annotations
 
 import argparse
+import math
 import shutil
 import statistics
 import sys
@@ -26,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 import psutil
+from fixtures.commands import wait_until
 from fixtures.curves import Ended, curve
 from fixtures.pgbouncer import pooled
 from fixtures.runs import grok_spec, register
@@ -65,22 +67,25 @@ class Seen:
             self.rows += rows
 
 
-def feed(url: str, runs: Iterator[int], rows: float, until: float, seen: Seen) -> None:
-    """One worker: runs one after another, `rows` epochs a second of each."""
+def feed(url: str, runs: Iterator[int], rows: float, seconds: float, seen: Seen) -> None:
+    """One worker: runs one after another, together `rows` epochs a second."""
     engine = connect(url, "writer", pool_size=0, check_schema=False)
-    while time.monotonic() < until:
+    start, left, given = time.monotonic(), round(rows * seconds), 0
+    while left:
         run = next(runs)
         began = time.monotonic()
         (held,) = retrying(lambda run=run: claim(engine, [run], f"worker-{run}", LEASE_SECONDS))
         claimed = time.monotonic()
-        epochs = max(1, round(rows * min(RUN_SECONDS, max(1.0, until - claimed))))
+        epochs = min(left, math.ceil(rows * RUN_SECONDS))
         made = curve(held.spec, epochs)
         with Recorder(engine, [held], lease_seconds=LEASE_SECONDS) as recorder:
             for epoch in range(epochs):
-                time.sleep(max(0.0, claimed + (epoch + 1) / rows - time.monotonic()))
+                given += 1
+                time.sleep(max(0.0, start + given / rows - time.monotonic()))
                 recorder.record(0, epoch + 1, made[epoch : epoch + 1])
             closing = time.monotonic()
             recorder.finish(0, Ended(epochs))
+        left -= epochs
         seen.add(claimed - began, time.monotonic() - closing, epochs)
     engine.dispose()
 
@@ -118,29 +123,27 @@ def measure(home: Path, workers: int, rows: float, servers: int, seconds: float)
         commits, began = number(engine, COMMITS), time.monotonic()
         spent, served = time.process_time(), server_seconds(home)
         with ThreadPoolExecutor(workers) as pool:
-            until = began + seconds
             each = rows / workers
-            todo = [pool.submit(feed, through, runs, each, until, seen) for _ in range(workers)]
+            todo = [pool.submit(feed, through, runs, each, seconds, seen) for _ in range(workers)]
             for one in todo:
                 one.result()
         took = time.monotonic() - began
         spent, served = time.process_time() - spent, server_seconds(home) - served
-        commits = number(engine, COMMITS) - commits
         over.set()
         watcher.join()
+    # Backends have counted all they did when they have ended, which PgBouncer's end makes them do.
+    wait_until(lambda: number(engine, CONNECTIONS) == 0)
+    commits = number(engine, COMMITS) - commits
     with engine.connect() as connection:
         findings = check(connection).findings
     recorded = number(engine, RECORDED)
     engine.dispose()
     assert recorded == seen.rows, f"{seen.rows - recorded} epochs are missing"
     assert not findings, findings
-    print(
-        f"{workers} workers, {servers} server connections allowed, at most {seen.connections} seen"
-    )
-    print(
-        f"{recorded:,} epochs of {len(seen.claims):,} runs in {took:.0f} s: {recorded / took:.0f}/s"
-    )
-    print(f"{commits / took:.0f} transactions a second; `db check` finds nothing")
+    print(f"{workers} workers; server connections: {servers} allowed, {seen.connections} seen")
+    rate = f"{recorded / took:.0f} epochs, {commits / took:.0f} transactions a second"
+    print(f"{recorded:,} epochs of {len(seen.claims):,} runs in {took:.0f} s: {rate}")
+    print("every epoch is there once, and `db check` finds nothing")
     for name, times in (("claiming a run", seen.claims), ("closing a run", seen.closings)):
         times.sort()
         late = times[int(0.99 * (len(times) - 1))]
