@@ -21,7 +21,7 @@ import json
 import math
 import sys
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -73,6 +73,7 @@ class Outcome:
     bundles: int
     planned: int
     preemptions: int
+    epochs_a_second: float  # that Postgres is to take in, on average
 
     @property
     def ratio(self) -> float:
@@ -97,32 +98,33 @@ class Work:
 
     def seconds(self, runs: Iterable[Pending]) -> float:
         """A stack's time: models that have ended leave it, launches remain until the last one."""
-        members = sorted(runs, key=lambda run: self.epochs[run.id])
-        spec = members[0].spec
-        launches = LAUNCHES_PER_STEP * spec.steps_per_epoch + LAUNCHES_TO_MEASURE
-        each = flops_per_epoch(spec) / (FLOPS / BUNDLES_PER_GPU)
-        total = before = 0.0
-        for left, run in enumerate(members):
-            epochs = self.epochs[run.id]
-            total += (epochs - before) * (launches * LAUNCH_SECONDS + (len(members) - left) * each)
-            before = epochs
-        return total
+        members = list(runs)
+        each = flops_per_epoch(members[0].spec) / (FLOPS / BUNDLES_PER_GPU)
+        return self.launching(members) + each * sum(self.epochs[run.id] for run in members)
+
+    def launching(self, runs: Sequence[Pending]) -> float:
+        """What of a stack's time goes to starting kernels."""
+        steps = runs[0].spec.steps_per_epoch
+        launches = LAUNCHES_PER_STEP * steps + LAUNCHES_TO_MEASURE
+        return launches * LAUNCH_SECONDS * max(self.epochs[run.id] for run in runs)
 
     def bundle_seconds(self, bundle: Bundle) -> float:
         return TRIAL_SECONDS + sum(self.seconds(stack.runs) for stack in bundle.stacks)
 
-    def least(self) -> tuple[float, float]:
-        """All work in full stacks, in seconds of a worker, and the longest run alone."""
+    def full_stacks(self) -> Iterator[list[Pending]]:
+        """All runs in as few stacks as memory allows."""
         by_shape: dict[object, list[Pending]] = {}
         for run in self.runs:
             by_shape.setdefault(self.shapes[run.id], []).append(run)
-        total = 0.0
         for group in by_shape.values():
             group.sort(key=lambda run: -self.epochs[run.id])
             most = max(1, self.stack_limit(group[0].spec))
-            total += sum(
-                self.seconds(group[start : start + most]) for start in range(0, len(group), most)
-            )
+            for start in range(0, len(group), most):
+                yield group[start : start + most]
+
+    def least(self) -> tuple[float, float]:
+        """All work in full stacks, in seconds of a worker, and the longest run alone."""
+        total = sum(self.seconds(stack) for stack in self.full_stacks())
         return total, max(self.seconds([run]) for run in self.runs)
 
 
@@ -263,6 +265,7 @@ def measure(work: Work, scenario: Scenario, seed: int) -> Outcome:
         bundles=simulation.bundles,
         planned=simulation.planned,
         preemptions=simulation.cluster.preemptions,
+        epochs_a_second=sum(work.epochs) / seconds,
     )
 
 
@@ -288,17 +291,18 @@ def main() -> None:
         sys.stdout.write(json.dumps([asdict(o) | {"ratio": o.ratio} for o in outcomes]) + "\n")
         return
     least, longest = work.least()
+    launching = sum(work.launching(stack) for stack in work.full_stacks()) / least
     print(
         f"{options.suite}: {len(specs):,} runs, {least / 3600:,.1f} worker-hours in full stacks, "
         f"longest run {longest / 3600:.2f} h; {BUNDLES_PER_GPU} workers a GPU, "
-        f"{FLOPS:.0e} FLOP/s, {LAUNCH_SECONDS * 1e6:g} µs a launch"
+        f"{FLOPS:.0e} FLOP/s, {LAUNCH_SECONDS * 1e6:g} µs a launch, which is {launching:.1%} of it"
     )
     names = ("cluster", "hours", "bound", "ratio", "busy", "bundles", "plans", "preempted")
-    print("{:26}{:>8}{:>8}{:>7}{:>7}{:>9}{:>7}{:>11}".format(*names))
-    row = "{:26}{:8.2f}{:8.2f}{:7.2f}{:7.0%}{:9,}{:7,}{:11,}"
+    print("{:26}{:>8}{:>8}{:>7}{:>7}{:>9}{:>7}{:>11}{:>11}".format(*names, "epochs/s"))
+    row = "{:26}{:8.2f}{:8.2f}{:7.2f}{:7.0%}{:9,}{:7,}{:11,}{:11,.0f}"
     for o in outcomes:
         figures = (o.hours, o.bound_hours, o.ratio, o.busy, o.bundles, o.planned, o.preemptions)
-        print(row.format(o.scenario, *figures))
+        print(row.format(o.scenario, *figures, o.epochs_a_second))
 
 
 if __name__ == "__main__":

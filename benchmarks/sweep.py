@@ -245,12 +245,12 @@ def _by_group() -> dict[str, float]:
     return {group: spent for group, spent in processors.seconds().items() if group != "driver"}
 
 
-def trivial_bundles(table: Table, count: int) -> None:
+def trivial_bundles(table: Table, count: int, workers: int) -> None:
     """Bundles of a run that is closed already: what remains is Ray, Tune and one query.
 
     One Tuner, as the driver has it; its process's memory is read as the bundles end.
     """
-    with place(1, 1) as at, cluster(None, 2):
+    with place(1, 1) as at, cluster(None, workers):
         from groktime.service.sweep.tuner import FedSearcher, run_tuner
         from groktime.workers.trainable import WorkerConfig
 
@@ -269,6 +269,10 @@ def trivial_bundles(table: Table, count: int) -> None:
                 self.ended += 1
                 if self.ended % max(1, count // 4) == 0:
                     memory.append(resident_megabytes())
+                if self.ended % 1000 == 0:  # many take an hour
+                    each = 1000 * (time.perf_counter() - begin) / self.ended
+                    told = f"{self.ended:,} bundles, {each:.0f} ms each, "
+                    sys.stderr.write(f"{told}{resident_megabytes():.0f} MB\n")
 
             def crashed(self, runs: Sequence[int], reason: str) -> None:
                 raise SystemExit(f"trivial bundles failed: {reason}")
@@ -278,7 +282,7 @@ def trivial_bundles(table: Table, count: int) -> None:
         with at.engine.begin() as connection:
             closed = "UPDATE runs SET state = 'failed', reason = 'closed', closed_at = now()"
             connection.execute(text(closed))
-        searcher = FedSearcher(Trivial(), at.engine, "trivial", lambda: 4)
+        searcher = FedSearcher(Trivial(), at.engine, "trivial", lambda: 2 * workers)
         begin, processor = time.perf_counter(), time.process_time()
         run_tuner(searcher, WorkerConfig.of(at.settings, at.url, "cpu"))
         seconds, processor = time.perf_counter() - begin, time.process_time() - processor
@@ -288,7 +292,7 @@ def trivial_bundles(table: Table, count: int) -> None:
     table.add_row(
         f"{count:,} trivial bundles, one Tuner",
         f"{1000 * seconds / count:.0f} ms each",
-        f"two workers; {1000 * processor / count:.0f} ms of the driver's processor",
+        f"{workers} workers; {1000 * processor / count:.0f} ms of the driver's processor",
     )
     shown = " → ".join(f"{megabytes:.0f}" for megabytes in memory)
     table.add_row("driver memory, MB", shown, "before, at each quarter, and at the end")
@@ -308,6 +312,7 @@ def main() -> None:
     arguments.add_argument("--quick", action="store_true", help="less work, rougher numbers")
     arguments.add_argument("--only", choices=["planning", "idling", "bundles", "workers"])
     arguments.add_argument("--bundles", type=int, help="trivial ones, 2000 where nothing is said")
+    arguments.add_argument("--workers", type=int, default=2, help="that run trivial bundles")
     chosen = arguments.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     table = Table("sweep", "measured", "", title=f"sweep, {os.cpu_count()} cores")
@@ -317,7 +322,8 @@ def main() -> None:
     if chosen.only in (None, "idling"):
         idling(table, 20 if chosen.quick else 60)
     if chosen.only in (None, "bundles"):
-        trivial_bundles(table, chosen.bundles or (200 if chosen.quick else 2000))
+        count = chosen.bundles or (200 if chosen.quick else 2000)
+        trivial_bundles(table, count, chosen.workers)
     if chosen.only in (None, "workers"):
         two_workers(table, chosen.quick)
     Console().print(table, f"{time.monotonic() - begin:.0f} s")

@@ -28,6 +28,7 @@ from sqlalchemy import create_engine
 
 from groktime.db import embedded
 from groktime.db.engine import connect, migrate, parse_url
+from groktime.service.errors import DatabaseError
 from groktime.workers.native.engine import find_compiler
 
 TEMPLATE = "chaos_template"
@@ -36,9 +37,20 @@ DISK_BYTES = 256 * 1024 * 1024
 SKEWED = Path(__file__).with_name("skewed")
 STARVING = Path(__file__).with_name("starving.c")
 WORKER_CPUS = 2  # one node each
-# Ports may be taken before a node binds them, and Ray waits half a minute for it: on a crowded
-# machine that is often too short.
+# Ports may be taken before a node binds them, and Ray waits half a minute for it, a server's start
+# one minute: on a crowded machine that is often too short.
 STARTS = 20
+# A node that is told its agents' ports does not wait for them to say which they took, which again
+# would be for half a minute at most.
+PORTS = (
+    "dashboard-agent-grpc-port",
+    "dashboard-agent-listen-port",
+    "metrics-export-port",
+    "runtime-env-agent-port",
+)
+PATIENCE_SECONDS = 900.0  # with processes that are to go
+# A node that is slow to answer is not dead; one whose process has gone refuses at once.
+SLOW_NODES = {"RAY_health_check_timeout_ms": "60000"}
 
 # Test-only: what every claim took over, and from where it went on.
 WATCH_TAKEOVERS = """
@@ -103,11 +115,18 @@ class Postgres:
         """SIGINT: a fast shutdown. SIGQUIT: an immediate one, as after a crash."""
         postmaster = self.postmaster
         postmaster.send_signal(how)
-        wait_until(lambda: not embedded.is_running(self.home))
+        wait_until(lambda: not embedded.is_running(self.home), PATIENCE_SECONDS)
         self.server.admin.dispose()
 
     def start(self) -> None:
-        embedded.start(self.home)
+        """Up again; recovering may take a slow machine longer than one start waits for it."""
+        for last in (False,) * (STARTS - 1) + (True,):
+            try:
+                embedded.start(self.home)
+                return
+            except DatabaseError:
+                if last:
+                    raise
 
     def close(self) -> None:
         self.server.admin.dispose()
@@ -122,14 +141,14 @@ class Nodes:
         self._starving = _starving_library(folder.parent)
         self._starved = folder.parent / "starved"
         self._starved.mkdir()
-        port, jobs, agent = free_ports(3)
+        self.replaced = 0  # nodes that ended by themselves or never came
+        port, jobs = free_ports(2)
         self.address, self.jobs = f"127.0.0.1:{port}", f"http://127.0.0.1:{jobs}"
         self._head = self._start(
             *("--head", "--port", str(port), "--num-cpus", "0", "--temp-dir", str(folder)),
             *("--dashboard-host", "127.0.0.1", "--dashboard-port", str(jobs)),
-            *("--dashboard-agent-listen-port", str(agent)),
         )
-        wait_until(self._answers)
+        wait_until(self._answers, PATIENCE_SECONDS)
         self.workers: list[subprocess.Popen[str]] = []
         for _ in range(WORKER_CPUS):
             self.join()
@@ -140,8 +159,12 @@ class Nodes:
         said: list[str] = []
         for _ in range(STARTS):
             mark = secrets.token_hex(8)
+            ports = (f"--{name}={port}" for name, port in zip(PORTS, free_ports(4), strict=True))
             node = self._commands.start(
-                *(*arguments, *local), program=("ray", "start"), CHAOS_NODE=mark, **environment
+                *(*arguments, *local, *ports),
+                program=("ray", "start"),
+                CHAOS_NODE=mark,
+                **environment,
             )
             assert node.stdout is not None
             for line in node.stdout:
@@ -175,6 +198,15 @@ class Nodes:
         folder = self._folder.with_name(f"node-{self._joined}")
         joining = ("--address", self.address, "--num-cpus", "1", "--temp-dir", str(folder))
         self.workers.append(self._start(*joining, **special))
+
+    def replace_ended(self) -> None:
+        """Let others join for nodes that ended by themselves or never came."""
+        assert self._head.poll() is None, "the head of the cluster ended by itself"
+        for node in [node for node in self.workers if node.poll() is not None]:
+            self.kill(node)
+        while len(self.workers) < WORKER_CPUS:
+            self.join()
+            self.replaced += 1
 
     def of(self, pid: int) -> subprocess.Popen[str] | None:
         """The node that a worker's process belongs to."""
@@ -279,6 +311,7 @@ def ground() -> Iterator[Ground]:
             "OMP_NUM_THREADS": "1",
             "TMPDIR": str(scratch),  # what killed drivers leave there goes with the home
             "RAY_worker_niceness": "0",  # workers that give way to everything would never be hit
+            **SLOW_NODES,
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(token),
         }
@@ -299,4 +332,4 @@ def _end_all(commands: Commands) -> None:
         process.wait()
         if process.stdout:
             process.stdout.close()
-    wait_until(lambda: not commands.left_behind(), 60)
+    wait_until(lambda: not commands.left_behind(), PATIENCE_SECONDS)

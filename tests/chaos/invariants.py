@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from chaos.ground import Ground
+from chaos.ground import PATIENCE_SECONDS, Ground
 from chaos.trial import PRIME, Trial
 from fixtures.commands import wait_until
 from fixtures.database import Database
@@ -141,7 +141,7 @@ def check_clean(trial: Trial) -> None:
     assert trial.left_checkpoints() == set()
     # Workers are told to go when their driver has gone.
     ground = trial.ground
-    wait_until(lambda: not trial.processes() and not _workers(ground), 60)
+    wait_until(lambda: not trial.processes() and not _workers(ground), PATIENCE_SECONDS)
     ground.footprint.note(ground.processes())
 
 
@@ -166,8 +166,8 @@ def _check_database(database: Database) -> None:
     assert database.scalar("SELECT count(*) FROM runs WHERE lease_until IS NOT NULL") == 0
     assert database.scalar("SELECT count(*) FROM attempts WHERE ended_at IS NULL") == 0
     # Backends notice a little later that their clients have gone.
-    wait_until(lambda: database.scalar(WRITERS) == 0, 60)
-    wait_until(lambda: database.scalar(TEMPORARY) == 0, 60)
+    wait_until(lambda: database.scalar(WRITERS) == 0, PATIENCE_SECONDS)
+    wait_until(lambda: database.scalar(TEMPORARY) == 0, PATIENCE_SECONDS)
 
 
 def check_repeats(database: Database) -> float:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
+from chaos.ground import PATIENCE_SECONDS
 from chaos.trial import Trial
 from fixtures.commands import free_ports, wait_until
 
@@ -64,13 +65,13 @@ class Api:
         def answers() -> bool:
             began = time.monotonic()
             try:
-                httpx.get(f"{self.address}/health", timeout=10)
+                httpx.get(f"{self.address}/health", timeout=60)
             except httpx.HTTPError:
                 return False
             self.answered(began)
             return True
 
-        wait_until(answers)
+        wait_until(answers, PATIENCE_SECONDS)
 
     def kill(self) -> None:
         if self._down_since is None:
@@ -140,7 +141,7 @@ class Reader:
             self.complaints.append(f"{path}: {error!r}")
 
     def _read(self) -> None:
-        with httpx.Client(base_url=self._api.address, timeout=60) as client:
+        with httpx.Client(base_url=self._api.address, timeout=PATIENCE_SECONDS) as client:
             while not self._over.is_set():
                 for path in (*PATHS, self._trial.crossing):
                     self._ask(client, path)

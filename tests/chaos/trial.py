@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -23,6 +24,7 @@ from groktime.db.claims import reopen
 from groktime.workers.checkpoints import CheckpointStore
 
 LEASE_SECONDS = 5
+STALLED_SECONDS = 900.0  # without any progress: no machine is that slow
 CHECKPOINT_SECONDS = 0.5
 PRIME = 23
 
@@ -57,6 +59,7 @@ SELECT id, attempt, owner, key, last_epoch FROM runs WHERE state = 'running' ORD
 """
 
 OPEN = "SELECT count(*) FROM runs WHERE closed_at IS NULL"
+PROGRESS = "SELECT count(closed_at) AS closed, coalesce(sum(last_epoch), 0) AS epochs FROM runs"
 GIVEN_UP = "SELECT id, reason FROM runs WHERE state = 'failed' AND reason <> 'diverged'"
 # What a sweep may say of a run whose worker was killed or starved on purpose.
 DELIBERATE = re.compile(r"crashed: .*(died|killed|Memory|memory|alloc|resource)", re.DOTALL)
@@ -83,6 +86,24 @@ class Held:
 
 
 @dataclass
+class Progress:
+    """How far a suite has ever got: what is repeated is none."""
+
+    closed: int = 0
+    epochs: int = 0
+    at: float = field(default_factory=time.monotonic)
+
+    def note(self, closed: int, epochs: int) -> None:
+        if closed > self.closed or epochs > self.epochs:
+            self.closed, self.epochs = max(closed, self.closed), max(epochs, self.epochs)
+            self.at = time.monotonic()
+
+    @property
+    def is_stalled(self) -> bool:
+        return time.monotonic() - self.at > STALLED_SECONDS
+
+
+@dataclass
 class Trial:
     """A database, a suite, and the sweeps that train it."""
 
@@ -96,6 +117,8 @@ class Trial:
     outages: list[tuple[float, float]] = field(default_factory=list)  # by time.monotonic
     is_located: bool = False
     _ended_well: bool = False  # a sweep, since anything was opened again
+    _progress: Progress = field(default_factory=Progress)
+    _listeners: dict[int, Listener] = field(default_factory=dict)  # by the pid of a sweep
 
     @property
     def crossing(self) -> str:
@@ -133,12 +156,14 @@ class Trial:
             "sweep", self.suite, "--address", self.ground.nodes.address, **self.environment
         )
         self.sweeps.append(process)
+        self._listeners[process.pid] = Listener(process)
         return process
 
     def submit(self) -> str:
         """Start a driver as a Ray job; returns the job's name."""
         code, said = self.ground.commands.run(
             *("submit", self.suite, "--address", self.ground.nodes.jobs, "--no-follow"),
+            seconds=STALLED_SECONDS,
             **self.environment,
         )
         named = re.search(r"raysubmit_\w+", said)
@@ -162,10 +187,8 @@ class Trial:
             if process.poll() is None:
                 alive.append(process)
             else:
-                assert process.stdout is not None
                 self._ended_well |= process.returncode in (0, 1)  # 1: some runs failed
-                self.said.append(process.stdout.read())
-                process.stdout.close()
+                self.said.append(self._listeners.pop(process.pid).said())
         self.sweeps = alive
         return alive
 
@@ -194,18 +217,27 @@ class Trial:
         """Whether the suite is registered."""
         return bool(self.database.scalar("SELECT count(*) FROM runs"))
 
-    def end(self, seconds: float = 600.0) -> None:
-        """Sweep until every run is closed, whatever has become of the drivers."""
-        deadline = time.monotonic() + seconds
+    def keep_going(self) -> None:
+        """Mend what broke by itself, and fail where nothing has gone on for long."""
+        self.ground.nodes.replace_ended()
+        with self.database.engine.connect() as connection:
+            now = connection.execute(text(PROGRESS)).one()
+        self._progress.note(now.closed, now.epochs)
+        if self._progress.is_stalled:
+            said = "\n".join([*self.said, *(one.heard() for one in self._listeners.values())])
+            raise AssertionError(f"nothing went on for {STALLED_SECONDS:.0f} s:\n{said}")
+
+    def end(self) -> None:
+        """Sweep until every run is closed, whatever has become of the drivers.
+
+        However long that takes: a slow machine is no fault, one that does nothing is.
+        """
         while True:
-            if time.monotonic() > deadline:
-                raise AssertionError("the suite never ended:\n" + "\n".join(self.said))
+            self.keep_going()
             living = self.living()
             if living:
-                try:
-                    living[0].wait(0.2)
-                except subprocess.TimeoutExpired:
-                    continue
+                with suppress(subprocess.TimeoutExpired):
+                    living[0].wait(0.5)
             elif self.is_trained():
                 blamed = self._blamed()
                 if not blamed:
@@ -213,6 +245,7 @@ class Trial:
                     return
                 self.given_up.update(blamed)
                 self._ended_well = False
+                self._progress = Progress()
                 reopen(self.database.engine, list(blamed))
             else:
                 self.sweep()
@@ -240,6 +273,31 @@ class Trial:
         false = {run: why for run, why in blamed.items() if not DELIBERATE.match(why)}
         assert not false, f"runs failed for no true reason: {false}"
         return blamed
+
+
+class Listener:
+    """Reads what a command prints as it does: a full pipe would stop it."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._lines: list[str] = []
+        self._process = process
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._thread.start()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as said:
+            for line in said:
+                self._lines.append(line)
+
+    def heard(self) -> str:
+        """What it has said so far."""
+        return "".join(self._lines)
+
+    def said(self) -> str:
+        """All that it said; waits for its end."""
+        self._thread.join()
+        return self.heard()
 
 
 def is_alive(pid: int) -> bool:
@@ -271,4 +329,4 @@ def trial(
             for pid in made.processes():
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            wait_until(lambda: not made.living() and not made.processes(), 60)
+            wait_until(lambda: not made.living() and not made.processes(), STALLED_SECONDS)
