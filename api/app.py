@@ -40,6 +40,7 @@ from groktime.api.routes import ROUTERS
 from groktime.api.routes.events import EventHub
 from groktime.api.routes.suites import Summaries
 from groktime.api.routes.sweeps import Sweeps
+from groktime.dashboard.page import static_files
 from groktime.service.settings import Settings, get_settings
 
 GATHER_SECONDS = 0.1  # notices of one moment are one change
@@ -198,6 +199,7 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        await anyio.to_thread.run_sync(static_files)  # read before anyone asks for the page
         hub.start()
         if prepare:
             ahead.start()

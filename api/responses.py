@@ -418,6 +418,11 @@ class Wanted:
 GZIP_MARK = "-gzip"  # tells the tags of one answer's two encodings apart
 
 
+def marked(tag: str) -> str:
+    """The tag of the compressed form."""
+    return f'{tag[:-1]}{GZIP_MARK}"'
+
+
 @lru_cache(maxsize=256)
 def _takes_gzip(encodings: bytes) -> bool:
     """Accept-Encoding allows gzip."""
@@ -458,7 +463,7 @@ def _headers(
     """A finished suite may be kept for a moment; one with open runs is asked about each time."""
     lifetime = "no-cache" if suite.open else f"max-age={FINISHED_SECONDS}"
     if wanted.gzip and compressed:
-        tag = f'{tag[:-1]}{GZIP_MARK}"'
+        tag = marked(tag)
     return {
         "ETag": tag,
         "Cache-Control": f"private, {lifetime}",

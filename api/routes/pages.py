@@ -14,7 +14,6 @@ from typing import Literal
 import anyio.to_thread
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import FileResponse, HTMLResponse
-from fastapi.staticfiles import StaticFiles
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
@@ -25,7 +24,8 @@ from sqlalchemy.exc import DBAPIError
 from groktime.api.database import Database
 from groktime.api.middleware import MayRead
 from groktime.api.problems import ApiError
-from groktime.dashboard.page import CSP, STATIC_DIR, VIEWS, page, version
+from groktime.api.responses import Wanted, marked
+from groktime.dashboard.page import CSP, VIEWS, page, static_files, version
 from groktime.service.analysis import ANALYSIS_VERSION
 from groktime.service.errors import DatabaseError
 
@@ -45,42 +45,48 @@ DOCS_CSP = (
 router = APIRouter(include_in_schema=False)
 
 
-def _page(status: int = 200) -> HTMLResponse:
+def _page(view: str, status: int = 200) -> HTMLResponse:
     headers = {"Content-Security-Policy": CSP, "Cache-Control": "no-cache"}
-    return HTMLResponse(page(), status_code=status, headers=headers)
+    return HTMLResponse(page(view), status_code=status, headers=headers)
 
 
 @router.get("/")
 async def index() -> HTMLResponse:
-    return _page()
+    return _page("start")
 
 
 @router.get("/view/{name}")
 async def view(request: Request, name: str) -> HTMLResponse:
     if name in VIEWS:
-        return _page()
+        return _page(name)
     if "text/html" in request.headers.get("accept", ""):
-        return _page(404)  # which says so, and leads back
+        return _page("unknown", 404)  # which says so, and leads back
     raise ApiError(404, f"there is no view {name!r}", parameter="name", accepted=VIEWS)
 
 
-_files = StaticFiles(directory=STATIC_DIR)
 _VERSIONED = re.compile(r"v-([0-9a-f]{12})/")
 
 
 @router.get("/static/{path:path}")
 async def static(request: Request, path: str) -> Response:
-    """A file of the dashboard, or 304; nothing outside its folder."""
-    if "\x00" in path:
-        raise ApiError(404, "there is no such file")
+    """A file of the dashboard from memory, or 304; there is nothing outside its folder."""
     asked = _VERSIONED.match(path)
-    file = path[asked.end() :] if asked else path
-    response = await _files.get_response(file, request.scope)
+    file = static_files().get(path[asked.end() :] if asked else path)
+    if file is None:
+        raise ApiError(404, "there is no such file")
     # Under its version a file never changes. A page from before an update gets the new files.
     lasting = asked is not None and asked[1] == version()
     kept = "public, max-age=31536000, immutable" if lasting else "no-cache"
-    response.headers["Cache-Control"] = kept
-    return response
+    wanted = Wanted.of(request.scope["headers"])
+    headers = {"Cache-Control": kept, "Vary": "Accept-Encoding", "ETag": file.etag}
+    if wanted.gzip and file.gzipped is not None:
+        headers["ETag"] = marked(file.etag)
+        headers["Content-Encoding"] = "gzip"
+    if wanted.has(file.etag):
+        headers.pop("Content-Encoding", None)
+        return Response(status_code=304, headers=headers)
+    body = file.gzipped if "Content-Encoding" in headers else file.body
+    return Response(body, media_type=file.media_type, headers=headers)
 
 
 @router.get("/docs")

@@ -24,7 +24,8 @@ function navigation(view, query, axes) {
   const kept = new URLSearchParams([...query].filter(([name]) => SHARED.includes(name) || axes.includes(name)));
   document.getElementById("views").replaceChildren(...VIEWS.map((name) =>
     el("a", { href: path(name, kept), "data-link": true, "aria-current": name === view ? "page" : null }, NAMES[name])));
-  document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+  // With the next frame, which lays the page out anyway.
+  requestAnimationFrame(() => document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }));
 }
 
 let latest = 0;

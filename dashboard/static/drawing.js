@@ -111,11 +111,12 @@ export function compact(figure) {
     return trace;
   });
   const { layout } = figure;
-  layout.margin = { l: 40, r: 40, t: 8, b: 30 };
+  layout.margin = { l: 46, r: 46, t: 8, b: 30 };
   layout.annotations = [];
   for (const shape of layout.shapes) delete shape.label;
   for (const name of ["xaxis", "yaxis", "yaxis2"]) {
     layout[name].title = { text: "" };
+    layout[name].automargin = false; // the margins have room, and measuring it takes half of the drawing
     layout[name].tickfont = { ...layout[name].tickfont, size: 10 };
     thinned(layout[name]);
   }

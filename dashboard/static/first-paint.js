@@ -1,23 +1,4 @@
-// Runs before the first paint, so that a dark page never flashes white.
-const chosen = localStorage.getItem("groktime-theme");
-const dark = chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-document.documentElement.dataset.theme = dark ? "dark" : "light";
-
-// The drawing library is parsed as it arrives, not when the first chart is there; but it measures
-// the page when it starts, so that it waits for the body.
-window.groktimePlotly = new Promise((resolve, reject) => {
-  const script = document.createElement("script");
-  const failed = () => reject(new Error("The drawing library could not be loaded."));
-  script.src = new URL("vendor/plotly/plotly.min.js", document.currentScript.src);
-  script.onload = () => (window.Plotly ? resolve(window.Plotly) : failed());
-  script.onerror = failed;
-  new MutationObserver((_, observer) => {
-    if (!document.body) return;
-    observer.disconnect();
-    document.head.append(script);
-  }).observe(document.documentElement, { childList: true });
-});
-window.groktimePlotly.catch(() => {}); // whoever draws hears of it
+// Runs before the first paint and before all other scripts.
 
 // What every first page asks is asked while its scripts still travel; api.js takes the answers.
 // Not where the tab holds a token: those questions carry it.
@@ -49,3 +30,24 @@ if (!sessionStorage.getItem("groktime-read-token")) {
       query.get("prime") === "all" ? "/charts/delay/primes" : undefined);
   }
 }
+
+// A dark page never flashes white.
+const chosen = localStorage.getItem("groktime-theme");
+const dark = chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+document.documentElement.dataset.theme = dark ? "dark" : "light";
+
+// The drawing library is parsed as it arrives, not when the first chart is there; but it measures
+// the page when it starts, so that it waits for the body.
+window.groktimePlotly = new Promise((resolve, reject) => {
+  const script = document.createElement("script");
+  const failed = () => reject(new Error("The drawing library could not be loaded."));
+  script.src = new URL("vendor/plotly/plotly.min.js", document.currentScript.src);
+  script.onload = () => (window.Plotly ? resolve(window.Plotly) : failed());
+  script.onerror = failed;
+  new MutationObserver((_, observer) => {
+    if (!document.body) return;
+    observer.disconnect();
+    document.head.append(script);
+  }).observe(document.documentElement, { childList: true });
+});
+window.groktimePlotly.catch(() => {}); // whoever draws hears of it

@@ -209,9 +209,25 @@ def test_other_methods_get_a_plain_refusal(api: httpx.Client) -> None:
 def test_the_page_and_its_files_are_served(api: httpx.Client) -> None:
     page = api.get("/")
     assert page.headers["content-type"].startswith("text/html")
-    assert api.get("/view/delay").text == page.text
+    assert "views/start.js" in page.text
+    assert "views/delay.js" in api.get("/view/delay").text
     assert api.get("/static/palette.json").json()
     assert api.get("/view/nothing").status_code == 404
+
+
+def test_files_are_sent_compressed_to_whoever_takes_it_and_once(api: httpx.Client) -> None:
+    plain = api.get("/static/app.js", headers={"Accept-Encoding": "identity"})
+    packed = api.get("/static/app.js", headers={"Accept-Encoding": "gzip"})
+    assert "content-encoding" not in plain.headers
+    assert packed.headers["content-encoding"] == "gzip"
+    assert int(packed.headers["content-length"]) < int(plain.headers["content-length"])
+    assert packed.text == plain.text
+    assert packed.headers["etag"] != plain.headers["etag"]
+    for response in (plain, packed):
+        assert response.headers["vary"] == "Accept-Encoding"
+        known = api.get("/static/app.js", headers={"If-None-Match": response.headers["etag"]})
+        assert known.status_code == 304
+        assert not known.content
 
 
 def test_files_are_kept_for_as_long_as_their_version_lives(api: httpx.Client) -> None:

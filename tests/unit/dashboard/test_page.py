@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gzip
 import json
 import re
 from pathlib import Path
@@ -11,17 +12,48 @@ import plotly.graph_objects as go
 import pytest
 from plotly.basedatatypes import BaseTraceType
 
-from groktime.dashboard.page import CSP, STATIC_DIR, VIEWS, page, version
+from groktime.dashboard.page import CSP, STATIC_DIR, VIEWS, page, static_files, version
 from groktime.service.words import AXES, OPERATIONS
 
 MODULES = sorted(path for path in STATIC_DIR.rglob("*.js") if "vendor" not in path.parts)
 
 
-def test_everything_the_page_names_is_there() -> None:
-    named = re.findall(r'(?:href|src)="/static/v-(\w+)/([^"]+)"', page())
+@pytest.mark.parametrize("view", ["start", *VIEWS, "unknown"])
+def test_everything_the_page_names_is_there(view: str) -> None:
+    named = re.findall(r'(?:href|src)="/static/v-(\w+)/([^"]+)"', page(view))
     assert {own for own, _ in named} == {version()}
     for _, path in named:
         assert (STATIC_DIR / path).is_file(), path
+
+
+@pytest.mark.parametrize("view", ["start", *VIEWS])
+def test_the_page_of_a_view_names_every_script_that_it_imports(view: str) -> None:
+    # One that it does not name is asked for only when the one that imports it has arrived.
+    named = set(re.findall(r'(?:href|src)="/static/v-\w+/([^"]+\.js)"', page(view)))
+    assert {"app.js", f"views/{view}.js"} <= named
+    for name in named - {"vendor/plotly/plotly.min.js"}:
+        module = STATIC_DIR / name
+        for other in re.findall(r'from "(\.[^"]+)"', module.read_text()):
+            assert (module.parent / other).resolve() in {(STATIC_DIR / n).resolve() for n in named}
+
+
+def test_what_asks_early_is_the_first_file_that_the_page_names() -> None:
+    files = re.findall(r'(?:href|src)="/static/v-\w+/([^"]+)"', page())
+    assert next(path for path in files if path != "icon.svg") == "first-paint.js"
+
+
+def test_files_are_kept_as_they_are_and_compressed_where_that_helps() -> None:
+    kept = static_files()
+    assert kept.keys() == {
+        path.relative_to(STATIC_DIR).as_posix() for path in STATIC_DIR.rglob("*") if path.is_file()
+    }
+    for name, file in kept.items():
+        assert file.body == (STATIC_DIR / name).read_bytes()
+        if file.gzipped is not None:
+            assert gzip.decompress(file.gzipped) == file.body
+            assert len(file.gzipped) < len(file.body)
+    assert kept["app.js"].gzipped is not None
+    assert kept["vendor/inter/inter-latin-wght-normal.woff2"].gzipped is None
 
 
 def test_files_are_named_beside_each_other_and_not_from_the_root() -> None:
