@@ -45,7 +45,7 @@ from groktime.service.words import (
 def comparison(contents: Sequence[SuiteContent], found: Sequence[Pair]) -> list[Block]:
     """Headlines by suite and convention, constants by suite, and pairs cell by cell."""
     tables: list[Block] = [_headlines(contents), _constants(contents)]
-    tables += [block for pair in found for block in (*information(pair), pair_table(pair))]
+    tables += [block for pair in found for block in (*batching_blocks(pair), pair_table(pair))]
     paired = {name for pair in found for name in (pair.first.name, pair.second.name)}
     alone = [content for content in contents if content.name not in paired]
     return [*tables, _cells(alone)] if alone else tables
@@ -439,7 +439,7 @@ def _moved(quantity: str, pairs: Sequence[tuple[CellRow, CellRow]]) -> str:
     )
 
 
-def information(pair: Pair) -> Iterator[Block]:
+def batching_blocks(pair: Pair) -> Iterator[Block]:
     """Whether the crossing beats log p where the last batch is no nuisance, and where it is."""
     first, second = pair.first.answer, pair.second.answer
     if pair.setting != BATCHING or first is None or second is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,9 +31,11 @@ from groktime.service.report.assembly import (
 )
 from groktime.service.report.comparison import (
     Pair,
+    batching_blocks,
     pair_sentences,
     pair_table,
     pairs,
+    protocols,
     refinements,
 )
 from groktime.service.report.content import (
@@ -79,9 +81,11 @@ from groktime.service.report.tables import (
 from groktime.service.report.verdict import limits, verdict
 from groktime.service.suites.loader import RELEASED, chain, load_suite, shipped_suites
 from groktime.service.words import (
-    ALPHA,
     EN_DASH,
+    Evidence,
     axis_name,
+    evidence,
+    is_shown,
     plain,
     probability,
     setting_text,
@@ -146,13 +150,13 @@ def _all_findings(everyone: Sequence[SuiteContent]) -> Iterator[Finding]:
             f"The same order within each of {len(order.strata)} settings",
             EN_DASH,
             f"{order.in_order} of {pairs_there} pairs of primes, {probability(order.p)}",
-            "holds" if order.p < ALPHA else "not shown",
+            "holds" if is_shown(order.p) else "not shown",
             OVERALL,
             "within-a-setting-the-order",
         )
     drifting = [drift for content in everyone for drift in _drifts(content)]
     if drifting:
-        moved = sum(drift.p < ALPHA for drift in drifting)
+        moved = sum(is_shown(drift.p) for drift in drifting)
         yield Finding(
             "Settings leave the residual as it is",
             "; ".join(drift.printed for drift in drifting if drift.printed) or EN_DASH,
@@ -325,6 +329,14 @@ def _label_findings(content: SuiteContent) -> Iterator[Finding]:
     )
 
 
+MOVED: Mapping[Evidence, str] = {
+    "shown": "it moves",
+    "hint": "it moves",
+    "not shown": "not rejected",
+    "not testable": "too few cells",
+}
+
+
 def _pair_findings(pair: Pair) -> Iterator[Finding]:
     """Two suites that differ in one setting: how far the crossing moves."""
     moved = pair.moves("p_cross")
@@ -334,9 +346,7 @@ def _pair_findings(pair: Pair) -> Iterator[Finding]:
         f"{pair.change} leaves the crossing as it is",
         EN_DASH,
         f"P_cross {moved.median}, {moved.low} to {moved.high}, {probability(moved.p)}",
-        "too few cells"
-        if moved.floor >= ALPHA
-        else ("it moves" if moved.p < ALPHA else "no clear shift"),
+        MOVED[evidence(moved.p, moved.floor)],
         pair.first.name,
     )
 
@@ -368,7 +378,7 @@ def suite_page(
     convention: Convention = content.main
     refined = tuple(refinements(content, others))
     if content.capacity_alone:
-        return _capacity_page(content)
+        return _capacity_page(content, others)
     if content.curves:
         return _curves_page(content)
     sections = [
@@ -396,16 +406,20 @@ def suite_page(
     return _page(content, sections), [drawing for drawing, _ in figures]
 
 
-def _capacity_page(content: SuiteContent) -> tuple[Document, list[Drawing]]:
+def _capacity_page(
+    content: SuiteContent, others: Sequence[SuiteContent]
+) -> tuple[Document, list[Drawing]]:
     """A suite without cells: bits per parameter by setting."""
     figures = setting_figures(content)
     table, *notes = capacity_blocks(content)
+    beside = tuple(protocols(content, others))
     sections = [
         Section("Question", 1, (Paragraph(description(content)),)),
         Section("Answer", 1, (table,)),
         Section("Verdict", 1, (Bullets(verdict(content)),)),
         Section("Figures", 1, tuple(picture for _, picture in figures)),
         Section("Fixed beforehand", 1, tuple(registration_blocks(content))),
+        *([Section("Beside other protocols", 1, beside)] if beside else []),
         Section("The lines", 1, tuple(notes)),
         Section("Scope", 1, tuple(scope(content))),
         Section("Run it again", 1, tuple(_again(content))),
@@ -471,6 +485,7 @@ def _caveats(content: SuiteContent, answer: CellTests | None) -> Iterator[Block]
 def _beside(found: Sequence[Pair]) -> Iterator[Block]:
     yield Bullets(tuple(pair_sentences(found)))
     for pair in found:
+        yield from batching_blocks(pair)
         yield pair_table(pair)
 
 

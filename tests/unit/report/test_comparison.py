@@ -14,7 +14,7 @@ from groktime.service.analysis.capacity import BitsPerParameter
 from groktime.service.analysis.inputs import ByKind
 from groktime.service.answers.cell_tests import CellRow
 from groktime.service.report.comparison import (
-    information,
+    batching_blocks,
     pair_sentences,
     pair_table,
     pairs,
@@ -205,7 +205,7 @@ def test_balanced_batches_stand_beside_remainders_whatever_the_cap_of_either_sui
     balanced.answer = predicted(SECOND, 0.4, 0.09, 0.08)
     (found,) = pairs([remainder, balanced])
     assert found.values == ("remainder", "balanced")
-    said, table = information(found)
+    said, table = batching_blocks(found)
     assert isinstance(said, Paragraph)
     assert isinstance(table, Table)
     assert said.text == (
@@ -217,7 +217,7 @@ def test_balanced_batches_stand_beside_remainders_whatever_the_cap_of_either_sui
     assert [row[0] for row in table.rows] == ["remainder", "balanced"]
     assert table.rows[1][4:8] == ("9", "0.4", "0.09", "0.08")
     (other,) = pairs([remainder, suite("c", SECOND, positions="rope")])
-    assert list(information(other)) == []
+    assert list(batching_blocks(other)) == []
 
 
 def capacity_suite(name: str, waited: int, bits: dict[int, float], slope: float) -> Any:
