@@ -94,7 +94,12 @@ def part(*widths: WidthCapacity, decay: float | None = None, source: str = "fitt
 
 
 def notes(*parts: Any) -> list[str]:
-    content: Any = SimpleNamespace(name="made-up", settings=parts, main=("robust", "online"))
+    content: Any = SimpleNamespace(
+        name="made-up",
+        settings=parts,
+        main=("robust", "online"),
+        record=SimpleNamespace(spec={}),
+    )
     return [block.text for block in capacity_blocks(content) if isinstance(block, Paragraph)]
 
 
