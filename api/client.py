@@ -133,8 +133,8 @@ class Client:
         """Start locating one cell, such as `locate(113, settings={"weight_decay": 0.3})`.
 
         `question` may give precision, place, seeds, widths, max_epochs, max_runs, max_hours,
-        seeds_apart and prior; needs a client with the API token. The answer's `suite` is what to
-        ask about.
+        seeds_apart, prior, min_delay and min_delay_share; needs a client with the API token. The
+        answer's `suite` is what to ask about.
         """
         body = {"locate": {"prime": prime, **question}, "resources": resources or {}}
         answer: Answer = self._ask("POST", "sweeps", {}, body).json()

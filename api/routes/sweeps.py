@@ -121,6 +121,12 @@ class LocateRequest(Body):
     prior: Annotated[tuple[SuiteName, ...], Field(max_length=100)] = Field(
         (), description="suites of the database whose cells tell where to begin"
     )
+    min_delay: Annotated[float, Field(ge=1, le=MAX_EPOCHS)] | None = Field(
+        None, description="epochs from which a run counts as delayed; default 1"
+    )
+    min_delay_share: Annotated[float, Field(ge=0, le=1e6)] | None = Field(
+        None, description="and the share of E_train; default 0"
+    )
 
     def suite(self) -> Suite:
         """The suite that asks this; refusals name the field."""
@@ -146,6 +152,8 @@ class LocateRequest(Body):
                 max_hours=self.max_hours,
                 seeds_apart=self.seeds_apart,
                 prior=self.prior,
+                min_delay=self.min_delay,
+                min_delay_share=self.min_delay_share,
             )
         except SuiteError as refused:
             said = str(refused).removeprefix(f"{MADE}: ")

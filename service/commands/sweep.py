@@ -368,6 +368,13 @@ def locate(
         list[str] | None,
         typer.Option(help="A suite in the database whose cells tell where to begin."),
     ] = None,
+    min_delay: Annotated[
+        float | None,
+        typer.Option(help="Epochs from which a run counts as delayed; default: 1."),
+    ] = None,
+    min_delay_share: Annotated[
+        float | None, typer.Option(help="And the share of E_train; default: 0.")
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Runs trained at once; default: all that fit.")
     ] = None,
@@ -402,6 +409,8 @@ def locate(
         max_hours=max_hours,
         seeds_apart=seeds_apart,
         prior=prior or (),
+        min_delay=min_delay,
+        min_delay_share=min_delay_share,
     )
     settings = settings_for(device)
     url, engine = ready_database()

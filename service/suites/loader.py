@@ -325,8 +325,12 @@ def cell_suite(
     max_hours: float | None = None,
     seeds_apart: bool = False,
     prior: Sequence[str] = (),
+    min_delay: float | None = None,
+    min_delay_share: float | None = None,
 ) -> Suite:
     """The suite that locates one cell; the same question makes the same suite."""
+    delayed = {"min_delay": min_delay, "min_delay_share": min_delay_share}
+    delayed = {name: value for name, value in delayed.items() if value is not None}
     others = {name: value for name, value in settings.items() if name != "positions"}
     content: dict[str, Any] = {
         "description": f"The {' and the '.join(place)} at p={prime}, located",
@@ -345,6 +349,7 @@ def cell_suite(
             **({"seeds_apart": True} if seeds_apart else {}),
             **({"prior": list(prior)} if prior else {}),
         },
+        **({"analysis": delayed} if delayed else {}),
     }
     return made_suite(f"locate-p{prime}", content)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from groktime.service.errors import SuiteError
 from groktime.service.suites import load_suite, shipped_suites
+from groktime.service.suites.loader import cell_suite
 
 FIVE = {97, 107, 113, 127, 139}
 TEN = {97, 101, 103, 107, 109, 113, 127, 131, 137, 139}
@@ -72,6 +74,17 @@ def test_located_operations_share_their_speed_runs_too() -> None:
         if member.spec.kind == "speed":
             speeds[member.spec.key] = speeds.get(member.spec.key, 0) + 1
     assert len(speeds) == 5 * 5 * 69  # primes × seeds × widths, whatever the operation
+
+
+def test_a_located_cell_takes_a_minimum_delay_and_keeps_its_name_without_one() -> None:
+    plain = cell_suite(59, {"positions": "none"})
+    asked = cell_suite(59, {"positions": "none"}, min_delay=5, min_delay_share=0.1)
+    assert (asked.file.analysis.min_delay, asked.file.analysis.min_delay_share) == (5, 0.1)
+    assert plain.file.analysis.min_delay is None
+    assert plain.name == cell_suite(59, {"positions": "none"}, min_delay=None).name
+    assert asked.name != plain.name
+    with pytest.raises(SuiteError, match="min_delay"):
+        cell_suite(59, {}, min_delay=0.5)
 
 
 def test_a_located_cell_has_the_widths_that_its_heads_divide() -> None:
