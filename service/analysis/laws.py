@@ -273,10 +273,14 @@ def _best_exponent(f: FloatArray, y: FloatArray) -> float:
         x = f ** np.exp(log_c)
         return float(np.sum(y**2) if constant(x) else _rss(x, y))
 
+    def slope(log_c: float) -> float:
+        x = f ** np.exp(log_c)
+        return _rss_slope(x, x * np.log(f) * np.exp(log_c), y)
+
     found = optimize.minimize_scalar(
         rss, bounds=(np.log(0.02), np.log(10.0)), method="bounded", options={"xatol": 1e-6}
     )
-    return float(np.exp(found.x))
+    return float(np.exp(_stationary(slope, float(found.x))))
 
 
 def _critical_fraction(f: FloatArray, y: FloatArray) -> float:
@@ -286,15 +290,42 @@ def _critical_fraction(f: FloatArray, y: FloatArray) -> float:
     def rss(log_excess: float) -> float:
         return _rss(-np.log1p(-f / (largest * (1 + np.exp(log_excess)))), y)
 
+    def slope(log_excess: float) -> float:
+        c = largest * (1 + np.exp(log_excess))
+        by_c = -f / (c * (c - f))
+        return _rss_slope(-np.log1p(-f / c), by_c * largest * np.exp(log_excess), y)
+
     found = optimize.minimize_scalar(
         rss, bounds=(np.log(1e-3), np.log(FARTHEST)), method="bounded", options={"xatol": 1e-6}
     )
-    return largest * (1 + float(np.exp(found.x)))
+    return largest * (1 + float(np.exp(_stationary(slope, float(found.x)))))
 
 
 def _rss(x: FloatArray, y: FloatArray) -> float:
     slope = np.sum((x - x.mean()) * (y - y.mean())) / np.sum((x - x.mean()) ** 2)
     return float(np.sum((y - y.mean() - slope * (x - x.mean())) ** 2))
+
+
+def _rss_slope(x: FloatArray, by_c: FloatArray, y: FloatArray) -> float:
+    """Half the derivative of _rss by what x depends on, given dx; the line is fitted anew."""
+    centred = x - x.mean()
+    slope = np.sum(centred * (y - y.mean())) / np.sum(centred**2)
+    residual = y - y.mean() - slope * centred
+    return float(-slope * np.sum(residual * by_c))
+
+
+NEAR = 1e-3  # of a minimum found to a millionth, in its logarithm
+
+
+def _stationary(slope: Callable[[float], float], found: float) -> float:
+    """The minimum to all its digits: where the slope is zero next to where values are lowest.
+
+    A valley is flat, so that values tell half of the digits and the processor's rounding the rest.
+    """
+    low, high = found - NEAR, found + NEAR
+    if not slope(low) < 0 < slope(high):
+        return found  # at the end of what is looked through
+    return float(optimize.brentq(slope, low, high, xtol=1e-13))
 
 
 def _line(x: FloatArray, y: FloatArray, form: Form, c: float | None, half: float | None) -> LawFit:

@@ -20,6 +20,7 @@ from groktime.service.analysis.forecast import (
 )
 from groktime.service.analysis.laws import (
     GENERALISATION_WINDOW,
+    Form,
     LawPoints,
     compare_forms,
     fit_law,
@@ -137,6 +138,22 @@ def test_stretched_form_finds_its_exponent() -> None:
     assert fit.c == pytest.approx(0.5, abs=1e-3)
     assert (fit.a, fit.b) == pytest.approx((8, 20), rel=1e-2)
     assert (fit.a_low, fit.a_high) == (None, None)  # c was chosen to suit a
+
+
+@pytest.mark.parametrize(
+    ("form", "law", "constants"),
+    [
+        ("stretched", lambda p, params, f: 0.14 * np.exp(15 * f**0.31), (15, 0.14, 0.31)),
+        ("critical", lambda p, params, f: 30 * (1 - f / 2.0) ** -3.5, (3.5, 30, 2.0)),
+    ],
+)
+def test_a_law_is_found_to_its_last_digits(
+    form: Form, law: Any, constants: tuple[float, float, float]
+) -> None:
+    """Digits that lowest values cannot tell would be those of the processor's rounding."""
+    fit = fit_law(points(law), form)
+    assert fit is not None
+    assert (fit.a, fit.b, fit.c) == pytest.approx(constants, rel=1e-9)
 
 
 def test_window_limits_the_fit_and_none_takes_everything() -> None:
