@@ -37,7 +37,7 @@ from groktime.db import embedded
 from groktime.db.claims import claim
 from groktime.db.engine import connect, migrate, retrying
 from groktime.db.maintenance import check
-from groktime.db.recorder import Recorder
+from groktime.db.recorder import FLUSH_SECONDS, Recorder
 from groktime.db.suites import open_runs
 
 LEASE_SECONDS = 60.0
@@ -55,6 +55,7 @@ class Seen:
     """What the workers took, in seconds, and how many connections the server held at most."""
 
     claims: list[float] = field(default_factory=list)
+    flushes: list[float] = field(default_factory=list)
     closings: list[float] = field(default_factory=list)
     rows: int = 0
     connections: int = 0
@@ -77,12 +78,16 @@ def feed(url: str, runs: Iterator[int], rows: float, seconds: float, seen: Seen)
         (held,) = retrying(lambda run=run: claim(engine, [run], f"worker-{run}", LEASE_SECONDS))
         claimed = time.monotonic()
         epochs = min(left, math.ceil(rows * RUN_SECONDS))
-        made = curve(held.spec, epochs)
+        made, flushed = curve(held.spec, epochs), claimed
         with Recorder(engine, [held], lease_seconds=LEASE_SECONDS) as recorder:
             for epoch in range(epochs):
                 given += 1
                 time.sleep(max(0.0, start + given / rows - time.monotonic()))
                 recorder.record(0, epoch + 1, made[epoch : epoch + 1])
+                if time.monotonic() - flushed >= FLUSH_SECONDS:
+                    flushed = time.monotonic()
+                    recorder.flush()
+                    seen.flushes.append(time.monotonic() - flushed)
             closing = time.monotonic()
             recorder.finish(0, Ended(epochs))
         left -= epochs
@@ -144,7 +149,11 @@ def measure(home: Path, workers: int, rows: float, servers: int, seconds: float)
     rate = f"{recorded / took:.0f} epochs, {commits / took:.0f} transactions a second"
     print(f"{recorded:,} epochs of {len(seen.claims):,} runs in {took:.0f} s: {rate}")
     print("every epoch is there once, and `db check` finds nothing")
-    for name, times in (("claiming a run", seen.claims), ("closing a run", seen.closings)):
+    for name, times in (
+        ("claiming a run", seen.claims),
+        ("a flush", seen.flushes),
+        ("closing a run", seen.closings),
+    ):
         times.sort()
         late = times[int(0.99 * (len(times) - 1))]
         print(f"{name}: median {1000 * statistics.median(times):.0f} ms, 99 % {1000 * late:.0f} ms")

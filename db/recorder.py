@@ -356,11 +356,13 @@ class Recorder:
             parts, taken = self._take()
         if parts:
             self._write(parts)
-        if time.monotonic() - self._renewed_at >= self._lease / 3:
-            self._renew()
         with self._changed:
             for run, part in parts:
                 run.settle(part)
+        # After what was closed is known to be: a closed run has no lease, and would look lost.
+        if time.monotonic() - self._renewed_at >= self._lease / 3:
+            self._renew()
+        with self._changed:
             self._rows -= taken
             self._served = serving
             self._changed.notify_all()

@@ -20,7 +20,7 @@ from typing import Any
 from containers.images import GROKTIME, POSTGRES, ROOT, ContainerError, Engine
 from fixtures.compose_file import in_start_order, load, without_profile
 
-PATIENCE_SECONDS = 300
+PATIENCE_SECONDS = 1800  # with a service, on a machine with other work
 # What podman wants to be told where the machine's own limits are lower than its defaults.
 ULIMITS = ("--ulimit=nofile=4096:4096", "--ulimit=nproc=4096:4096")
 

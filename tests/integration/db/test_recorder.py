@@ -212,6 +212,27 @@ def test_leases_are_renewed_while_no_rows_come(database: Database) -> None:
         assert expire(database.engine) == []
 
 
+def test_a_run_that_is_closed_when_leases_are_due_is_not_taken_for_lost(database: Database) -> None:
+    (mine,) = claim_all(database.engine, [grok_spec()], lease=0.9)
+    rows = curve(mine.spec, 5)
+    done = threading.Event()
+    with Recorder(database.engine, [mine], lease_seconds=0.9) as recorder:
+        recorder.record(0, 1, rows)
+
+        def finish() -> None:
+            recorder.finish(0, Ended(5))
+            done.set()
+
+        thread = threading.Thread(target=finish)
+        with locked(database, mine.run_id):
+            thread.start()
+            assert not done.wait(0.5)  # more than a third of the lease: it is due after the write
+        assert done.wait(30)
+        thread.join()
+        assert recorder.owns(0)
+    assert run_row(database, mine.run_id)["state"] == "done"
+
+
 def test_training_waits_when_the_buffer_is_full(database: Database) -> None:
     (mine,) = claim_all(database.engine, [grok_spec()])
     rows = curve(mine.spec, 30)
