@@ -27,8 +27,6 @@ def test_the_first_page_asks_early_and_nothing_twice(browser: Browser, site: str
     data = [path for path in asked if not path.startswith("/static/") and path != "/events"]
     assert len(data) == len(set(data))
     assert {"/suites", "/start?of=cell"} <= set(data)
-    files = [path for path in asked if path.startswith("/static/")]
-    assert len(files) == len(set(files))
 
 
 @pytest.mark.parametrize(
