@@ -34,6 +34,7 @@ def options(
     `folder`, stands in for it.
     """
     words = [f"--user={service['user']}", f"--pids-limit={service['pids_limit']}"]
+    words.append(f"--restart={service['restart']}")
     words += ["--read-only", "--read-only-tmpfs=false"] if service.get("read_only") else []
     words += [f"--cap-drop={name}" for name in service.get("cap_drop", ())]
     words += [
@@ -143,7 +144,8 @@ class Services:
         _, *check = self.services[service]["healthcheck"]["test"]
 
         def healthy() -> bool:
-            if self.state(service)["State"]["Status"] == "exited":
+            ended = self.state(service)["State"]["Status"] == "exited"
+            if ended and self.services[service]["restart"] == "no":
                 raise ContainerError(f"{service} ended:\n{self.log(service)}")
             return self.engine.succeeds("exec", self.container(service), *check)
 

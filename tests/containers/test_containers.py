@@ -68,6 +68,7 @@ def test_a_service_is_confined_as_the_compose_file_says(
         "--cap-drop=ALL",
         "--security-opt=no-new-privileges",
         "--pids-limit=4096",
+        "--restart=unless-stopped",
         "--memory=4g",
         "--volume=gt-checkpoints:/var/lib/groktime/checkpoints",
         "--volume=/s/ray_token:/run/secrets/ray_token:ro",
