@@ -133,8 +133,10 @@ def sweep(
     from groktime.service.sweep.driver import run_sweep, terminated_as_interrupt
     from groktime.service.sweep.jobs import tracked
 
-    if not yes and sys.stdin.isatty() and sys.stderr.isatty():
-        confirm_cost(loaded, options, cluster_address(address, get_settings().ray_address))
+    if not yes:
+        at_terminal = sys.stdin.isatty() and sys.stderr.isatty()
+        cluster = cluster_address(address, get_settings().ray_address)
+        tell_cost(loaded, options, cluster, asks=at_terminal)
     url, engine = ready_database()
     settle_change(loaded, engine, replace=replace)
     console = Console(stderr=as_json, highlight=False)
@@ -170,8 +172,8 @@ def planned(suite: Suite, engine: Engine | None, options: SweepOptions) -> Previ
     return preview(suite, engine, options, ClusterCapacity(cores(options), "cpu", lambda _: 64))
 
 
-def confirm_cost(suite: Suite, options: SweepOptions, address: str | None) -> None:
-    """On a terminal, tell what a long sweep will take and ask whether to begin."""
+def tell_cost(suite: Suite, options: SweepOptions, address: str | None, *, asks: bool) -> None:
+    """Tell what a long sweep will take before it begins; on a terminal, ask whether to begin."""
     from groktime.service.words import duration
 
     if address is not None or suite.file.design is not None:
@@ -180,13 +182,14 @@ def confirm_cost(suite: Suite, options: SweepOptions, address: str | None) -> No
     seconds = plan.core_seconds / cores(options)
     if seconds < ASKED_SECONDS:
         return
-    typer.confirm(
+    cost = (
         f"{count(plan.to_train, 'run')} to train: about {duration(seconds)} on this machine's "
-        f"{count(cores(options), 'core')}. Begin?",
-        default=True,
-        abort=True,
-        err=True,
+        f"{count(cores(options), 'core')}."
     )
+    if asks:
+        typer.confirm(f"{cost} Begin?", default=True, abort=True, err=True)
+    else:
+        typer.echo(cost, err=True)
 
 
 def checked_kinds(kinds: list[str] | None) -> list[Kind]:

@@ -14,10 +14,12 @@ from typer.testing import CliRunner
 from groktime.service.cli import COMMANDS, app, load, main
 from groktime.service.commands import complete_suite
 from groktime.service.commands.serve import bound, shown_host
+from groktime.service.commands.sweep import tell_cost
 from groktime.service.commands.train import read_settings
 from groktime.service.errors import ConfigurationError, InputError, SuiteError
 from groktime.service.suites import load_suite
 from groktime.service.suites.loader import suite_index
+from groktime.service.sweep.selection import SweepOptions
 
 
 def test_the_version_is_told() -> None:
@@ -130,4 +132,16 @@ def test_a_full_disk_is_told_in_one_line(
     assert ended.value.code == 2
     assert capsys.readouterr().err == (
         "groktime: No space left on device; what was begun is not whole\n"
+    )
+
+
+def test_a_long_sweep_says_what_it_takes_where_nobody_can_be_asked(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tell_cost(load_suite("demo"), SweepOptions(), None, asks=False)
+    assert capsys.readouterr().err == ""
+    tell_cost(load_suite("central"), SweepOptions(), None, asks=False)
+    told = capsys.readouterr().err
+    assert re.fullmatch(
+        r"18,756 runs to train: about \S+ \w+ on this machine's \d+ cores?\.\n", told
     )
