@@ -497,7 +497,7 @@ def _again(content: SuiteContent) -> Iterator[Block]:
     yield Command(
         (
             f"groktime db load {' '.join(files)}",
-            f"groktime report {content.name} --to report",
+            f"groktime report {content.name} --to report/{content.name}",
         )
     )
     yield Paragraph(
