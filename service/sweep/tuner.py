@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import secrets
 import tempfile
 import time
@@ -18,7 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import ray
 from ray import cloudpickle, tune
+from ray._private.state import actors
 from ray.exceptions import RayActorError
 from ray.tune.experiment import Trial
 from ray.tune.search import Searcher
@@ -39,9 +42,11 @@ RECOUNT_SECONDS = 5.0  # of the room on a cluster
 RETRIES = 1  # a crashed bundle goes on once from its checkpoints
 FORGIVEN_DEATHS = 5  # of nodes with one run; more count as crashes
 MOST_TRIALS = 20_000  # of one Tuner
+NODE_MISSED_SECONDS = 30  # in which Ray tells a node that is gone from one that is slow
 
 # What Ray says of an actor whose machine is gone; it has no type of its own for this.
 NODE_IS_GONE = ("its node has died", "the actor's node was")
+UNAVAILABLE = re.compile(r"The actor ([0-9a-f]+) is unavailable")
 
 
 @dataclass(frozen=True)
@@ -244,7 +249,8 @@ def crash_of(trial: Trial) -> Crash:
     lines = [line.strip() for line in told.splitlines()[1:] if line.strip()]
     died = next((line for line in lines if "died" in line), None)
     reason = redact(died or lines[-1])[:LONGEST_REASON] if lines else "unknown"
-    return Crash(reason, any(words in told for words in NODE_IS_GONE) or _preempted(trial))
+    gone = any(words in told for words in NODE_IS_GONE)
+    return Crash(reason, gone or _preempted(trial) or _lost_its_node(told))
 
 
 def _preempted(trial: Trial) -> bool:
@@ -256,6 +262,32 @@ def _preempted(trial: Trial) -> bool:
     except Exception:  # an exception of a package that is not here, for one
         return False
     return isinstance(error, RayActorError) and error.preempted
+
+
+def _lost_its_node(told: str) -> bool:
+    """Whether the machine of a worker that does not answer turns out to be gone.
+
+    A broken connection is told at once. That the node behind it has died is known only when it
+    has missed its checks, that the worker alone has died as soon as its node says so. The error
+    itself cannot be read: Ray's exception does not survive pickling.
+    """
+    silent = UNAVAILABLE.search(told)
+    if silent is None or not ray.is_initialized():
+        return False
+    deadline = time.monotonic() + NODE_MISSED_SECONDS
+    while time.monotonic() < deadline:
+        actor = actors(silent[1])
+        if not actor:
+            return False
+        nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+        alive = {node["NodeID"] for node in nodes if node["Alive"]}
+        if actor["Address"]["NodeID"] not in alive:
+            return True
+        # Tune lets go of the actor at once, which says nothing of how it ended.
+        if actor["State"] == "DEAD" and "OUT_OF_SCOPE" not in str(actor["DeathCause"]):
+            return False
+        time.sleep(0.2)
+    return False
 
 
 def run_tuner(searcher: FedSearcher, worker: WorkerConfig, gpus: float = 0.0) -> None:
