@@ -268,8 +268,7 @@ def _lost_its_node(told: str) -> bool:
     """Whether the machine of a worker that does not answer turns out to be gone.
 
     A broken connection is told at once. That the node behind it has died is known only when it
-    has missed its checks, that the worker alone has died as soon as its node says so. The error
-    itself cannot be read: Ray's exception does not survive pickling.
+    has missed its checks, that the worker alone has died as soon as its node says so.
     """
     silent = UNAVAILABLE.search(told)
     if silent is None or not ray.is_initialized():
