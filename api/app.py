@@ -1,9 +1,10 @@
 """The application: routes, middleware, what they share, and first answers.
 
-What a visitor asks first is answered before it is asked: the first page's questions are put to the
-application itself, one after the other, when the database has changed and somebody was here lately.
+What a visitor asks first is answered before it is asked: the questions of the first page and of the
+delay view, of all primes too, are put to the application itself, one after the other, when the
+database has changed and somebody was here lately.
 A newer change begins anew, a request that has to be computed goes first, and rounds take at most
-SHARE of the time.
+SHARE of a core; what they wait for on a machine that others use does not count.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from groktime.dashboard.page import static_files
 from groktime.service.settings import Settings, get_settings
 
 GATHER_SECONDS = 0.1  # notices of one moment are one change
-SHARE = 0.05
+SHARE = 0.1
 VISITED_SECONDS = 600.0  # nobody came for so long: nothing is prepared
 MONITORS = ("/health", "/metrics")  # asked by machines all the time
 
@@ -52,7 +53,7 @@ log = logging.getLogger("groktime.api.app")
 
 
 class Ahead:
-    """Puts the first page's questions when their answers have become old."""
+    """Puts the questions of the first views when their answers have become old."""
 
     def __init__(
         self,
@@ -96,28 +97,45 @@ class Ahead:
             self._changed.clear()
             if self._app is None or self._clock() - self._visited_at > VISITED_SECONDS:
                 continue
-            began = self._clock()
+            began = time.process_time()
             try:
                 await self._put_questions()
             except Exception:
                 log.exception("answers could not be prepared")
-            taken = self._clock() - began
+            taken = time.process_time() - began
             await asyncio.sleep(max(HOLD_SECONDS, taken * (1 - SHARE) / SHARE))
 
     async def _put_questions(self) -> None:
-        """The questions of the first page in its order; each needs what the one before found."""
-        assert self._changed is not None
+        """The questions of the first page in its order, then those of the delay view; each needs
+        what an earlier one found."""
         found = await self._ask("/start", {"of": "cell"})
         if found is None:
             return
-        cell = {"suite": found["suite"], "prime": found["prime"], **found["setting"]}
-        for path, query in (("/charts/delay", cell), ("/crossing", {}), ("/suites", {})):
-            while self._answers.busy:
-                await asyncio.sleep(GATHER_SECONDS)
-            if self._changed.is_set():
-                return  # a newer change: what is old already is not computed
+        one = {"suite": found["suite"], **found["setting"]}
+        cell = {**one, "prime": found["prime"]}
+        for path, query in (("/charts/delay", cell), ("/crossing", {})):
+            if not await self._may_go_on():
+                return
             await self._ask(path, query)
+        if not await self._may_go_on():
+            return
+        suites = await self._ask("/suites", {})
+        if suites is None:
+            return
+        own = next(suite["analysis"] for suite in suites["items"] if suite["name"] == one["suite"])
+        named = {"method": own.get("method", "robust"), "clock": own.get("clock", "online")}
+        for path, query in (("/charts/delay", cell), ("/charts/delay/primes", one)):
+            if not await self._may_go_on():
+                return
+            await self._ask(path, {**query, **named})
         self.rounds += 1
+
+    async def _may_go_on(self) -> bool:
+        """After who waits for an answer; not where a newer change has made this round old."""
+        assert self._changed is not None
+        while self._answers.busy:
+            await asyncio.sleep(GATHER_SECONDS)
+        return not self._changed.is_set()
 
     async def _ask(self, path: str, query: Mapping[str, Any]) -> Any:
         """The answer of the application; None where it refuses."""
@@ -126,10 +144,11 @@ class Ahead:
         if self._token is not None:
             token = f"Bearer {self._token.get_secret_value()}"
             headers.append((b"authorization", token.encode()))
+        asked = {name: value for name, value in query.items() if value is not None}
         scope: Scope = {
             **{"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1"},
             **{"method": "GET", "scheme": "http", "path": path, "raw_path": path.encode()},
-            **{"query_string": urlencode(query).encode(), "root_path": "", "headers": headers},
+            **{"query_string": urlencode(asked).encode(), "root_path": "", "headers": headers},
             **{"client": None, "server": None, "state": {}, "app": self.application},
         }
         status, body = 500, b""

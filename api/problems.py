@@ -210,7 +210,11 @@ def _validation(request: Request, error: RequestValidationError) -> JSONResponse
     parameter = ".".join(where) or str(first["loc"][-1])
     context = first.get("ctx") or {}
     accepted = context.get("expected")
-    message = first["msg"]
+    message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    if accepted is None and message.startswith("should be "):
+        accepted = message.removeprefix("should be ").partition(", unable")[0]
+    if first["type"] == "json_invalid":
+        parameter, accepted, message = "body", "a JSON object", "is not JSON"
     if first["type"] == "extra_forbidden":
         in_body = first["loc"][0] == "body"
         known = body_fields(request, first["loc"][1:-1]) if in_body else query_fields(request)
@@ -223,7 +227,7 @@ def _validation(request: Request, error: RequestValidationError) -> JSONResponse
             f"{parameter}: {message}",
             parameter=parameter,
             value=first.get("input") if first["type"] != "missing" else None,
-            accepted=accepted if accepted is not None else message,
+            accepted=accepted,
         ),
     )
 

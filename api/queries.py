@@ -130,10 +130,10 @@ class AnswerQuery(SettingQuery):
     e_train: Accuracy | None = Field(None, description="training accuracy where a delay begins")
     e_val: Accuracy | None = Field(None, description="validation accuracy where a delay ends")
     min_delay: Annotated[float, Field(ge=1, le=MAX_INTEGER)] | None = Field(
-        None, description="epochs from which a run counts as delayed; default: the suite's, 1"
+        None, description="least delay that counts, epochs; default: the suite's, 1"
     )
     min_delay_share: Annotated[float, Field(ge=0, le=1e6)] | None = Field(
-        None, description="and the share of E_train; default: the suite's, 0"
+        None, description="least delay that counts, share of E_train; default: the suite's, 0"
     )
     max_width: Annotated[int, Field(ge=2, le=MAX_WIDTH)] | None = Field(
         None, description="leave wider models out; default: the suite's"

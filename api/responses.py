@@ -52,7 +52,7 @@ CHOSEN_AT = "groktime.chosen_at"
 
 K = TypeVar("K")
 V = TypeVar("V")
-Stamp = tuple[Hashable, ...]
+Stamp = tuple[Any, ...]  # suite, revision, and what else an answer depends on
 Find = Callable[[Connection], SuiteRecord]
 Compute = Callable[[Connection], Any]
 
@@ -72,14 +72,20 @@ class Entry:
     def size(self) -> int:
         return len(self.body) + len(self.gzipped or b"")
 
+    def is_newer(self, other: Entry) -> bool:
+        """Shows a later revision of the same suite."""
+        return self.stamp[0] == other.stamp[0] and self.stamp[:2] > other.stamp[:2]
+
 
 @dataclass(frozen=True)
 class Look:
-    """Which suite a question meant and its stamp, while the database is at `version`."""
+    """The stamp of the suite that a question meant, and whether a worker trains it (`running`) or
+    may (`open`), while the database is at `version`. Not the suite itself: thousands are kept."""
 
     version: int
-    suite: SuiteRecord
     stamp: Stamp
+    running: bool
+    open: bool
 
 
 @dataclass(frozen=True)
@@ -106,6 +112,7 @@ class LRU(OrderedDict[K, V]):
 
     def __setitem__(self, key: K, value: V) -> None:
         super().__setitem__(key, value)
+        self.move_to_end(key)
         if len(self) > self._most:
             self.popitem(last=False)
 
@@ -217,6 +224,7 @@ class AnswerCache:
     ) -> None:
         if self._threads is None:
             self._threads = CapacityLimiter(COMPUTING_THREADS)
+        began = self._clock()
         try:
             (body, media_type, stamp), gzipped = await anyio.to_thread.run_sync(
                 lambda: _compressed(compute()), limiter=self._threads
@@ -229,11 +237,14 @@ class AnswerCache:
             raise
         self.computed += 1
         entry = Entry(body, media_type, stamp, etag(asked, stamp), self._clock(), gzipped)
-        self._keep(asked, entry)
+        self._keep(asked, entry, began)
         future.set_result(entry)
 
-    def _keep(self, asked: Hashable, entry: Entry) -> None:
-        before = self._entries.pop(asked, None)
+    def _keep(self, asked: Hashable, entry: Entry, began: float) -> None:
+        before = self._entries.get(asked)
+        if before is not None and before.made_at > began and before.is_newer(entry):
+            return  # computed meanwhile: a sweep that holds answers must not go back
+        self._entries.pop(asked, None)
         self._bytes += entry.size - (before.size if before else 0)
         self._entries[asked] = entry
         while self._bytes > self._max_bytes and len(self._entries) > 1:
@@ -277,7 +288,7 @@ def wants_csv(request: Request, query: FormatQuery) -> bool:
 def stamp_of(connection: Connection, suite: SuiteRecord) -> Stamp:
     """What an answer about the suite depends on."""
     capacity = tuple(connection.execute(text(CAPACITY)).one())
-    return (suite.id, suite.hash, suite.revision, *map(str, capacity), ANALYSIS_VERSION)
+    return (suite.id, suite.revision, suite.hash, *map(str, capacity), ANALYSIS_VERSION)
 
 
 async def chosen(request: Request, question: Question, about: About) -> Question:
@@ -348,21 +359,21 @@ async def served(
             suite = find(connection)
             stamp = stamp_of(connection, suite)
         stamps.seen(suite.name, suite.revision)
-        return Look(version, suite, stamp)
+        return Look(version, stamp, suite.running, suite.open)
 
     looked = answers.looks.get(asked)
     if looked is None or looked.version != stamps.version():
         looked = await answers.looked_once(asked, version, stamps.version, look)
         answers.looks[asked] = looked
-    suite, stamp = looked.suite, looked.stamp
+    stamp, running = looked.stamp, looked.running
     wanted = Wanted.of(request.scope["headers"])
     tag = etag(asked, stamp)
     if wanted.has(tag):
         NOT_MODIFIED.inc()
-        return Response(status_code=304, headers=_headers(suite, tag, wanted, headers))
-    entry = answers.fresh(asked, stamp, suite.running)
+        return Response(status_code=304, headers=_headers(looked, tag, wanted, headers))
+    entry = answers.fresh(asked, stamp, running)
     if entry is None:
-        if not answers.under_way(asked, stamp, suite.running):
+        if not answers.under_way(asked, stamp, running):
             heavy: HeavyWork = request.app.state.heavy
             heavy.take(client_of(request))
 
@@ -375,12 +386,12 @@ async def served(
             return body, media_type, now
 
         COMPUTED.inc()
-        entry = await answers.computed_once(asked, stamp, work, running=suite.running)
+        entry = await answers.computed_once(asked, stamp, work, running=running)
     else:
         HIT.inc()
     key = request_key(request.scope, wanted)
     answers.prepared[key] = Prepared(asked, headers or {}, request.scope.get("route"))
-    status, body, sent = _answer(entry, suite, wanted, headers)
+    status, body, sent = _answer(entry, looked, wanted, headers)
     return Response(body, status, headers=sent)
 
 
@@ -439,10 +450,10 @@ def request_key(scope: Scope, wanted: Wanted) -> Hashable:
 
 
 def _answer(
-    entry: Entry, suite: SuiteRecord, wanted: Wanted, headers: Mapping[str, str] | None
+    entry: Entry, looked: Look, wanted: Wanted, headers: Mapping[str, str] | None
 ) -> tuple[int, bytes, dict[str, str]]:
     """Status, body and headers for who wants the entry."""
-    sent = _headers(suite, entry.etag, wanted, headers, entry.gzipped is not None)
+    sent = _headers(looked, entry.etag, wanted, headers, entry.gzipped is not None)
     if wanted.has(entry.etag):
         return 304, b"", sent
     body = entry.body
@@ -454,14 +465,14 @@ def _answer(
 
 
 def _headers(
-    suite: SuiteRecord,
+    looked: Look,
     tag: str,
     wanted: Wanted,
     more: Mapping[str, str] | None,
     compressed: bool = True,
 ) -> dict[str, str]:
     """A finished suite may be kept for a moment; one with open runs is asked about each time."""
-    lifetime = "no-cache" if suite.open else f"max-age={FINISHED_SECONDS}"
+    lifetime = "no-cache" if looked.open else f"max-age={FINISHED_SECONDS}"
     if wanted.gzip and compressed:
         tag = marked(tag)
     return {
@@ -495,7 +506,7 @@ class WarmAnswers:
             return
         looked, entry = found
         scope["route"] = prepared.route
-        status, body, headers = _answer(entry, looked.suite, wanted, prepared.headers)
+        status, body, headers = _answer(entry, looked, wanted, prepared.headers)
         (HIT if status == 200 else NOT_MODIFIED).inc()
         raw = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
         if status == 200:
@@ -507,5 +518,5 @@ class WarmAnswers:
         looked = self._answers.looks.get(asked)
         if looked is None or looked.version != self._stamps.version():
             return None
-        entry = self._answers.fresh(asked, looked.stamp, looked.suite.running)
+        entry = self._answers.fresh(asked, looked.stamp, looked.running)
         return None if entry is None else (looked, entry)

@@ -22,13 +22,16 @@ import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import psutil  # type: ignore[import-untyped]
 import psycopg2
 import psycopg2.errors
 from sqlalchemy import URL
 
 from groktime.service.errors import ConfigurationError, DatabaseError
+
+if TYPE_CHECKING:
+    import psutil  # type: ignore[import-untyped]
 
 log = logging.getLogger(__name__)
 
@@ -103,6 +106,8 @@ def is_running(home: Path) -> bool:
 
 def _postmaster(directory: Path) -> psutil.Process | None:
     """The running server; a killed one may have left its pid file, or be a zombie."""
+    import psutil
+
     try:
         process = psutil.Process(int((directory / "postmaster.pid").read_text().split()[0]))
         alive = process.status() != psutil.STATUS_ZOMBIE
@@ -308,6 +313,8 @@ def _clear_after_kill(directory: Path) -> None:
 
     Postgres itself would do so, but takes a zombie that nobody reaps for a running server.
     """
+    import psutil
+
     here = str(directory.resolve())
     orphans = []
     for process in psutil.process_iter():

@@ -38,6 +38,9 @@ Role = Literal["owner", "writer", "reader"]
 
 CONNECT_SECONDS = 10
 READER_STATEMENT_SECONDS = 60
+# A frozen worker, or one whose machine is gone without a word, would keep its locks for hours, and
+# nobody could take its runs over.
+WRITER_IDLE_SECONDS = 30
 # A server that vanished without a word is noticed within a minute.
 KEEPALIVES = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 SECRET_PARAMETERS = ("password", "sslpassword")
@@ -51,7 +54,8 @@ WHERE rolname = %(role)s AND pg_has_role(oid, CASE
     WHEN current_setting('server_version_num')::int >= 160000 THEN 'SET' ELSE 'MEMBER' END))
 """
 RESTRICT = {
-    "writer": f"SELECT {TAKE_ROLE}",
+    "writer": f"""SELECT set_config('idle_in_transaction_session_timeout', %(idle)s, true),
+        {TAKE_ROLE}""",
     "reader": f"""SELECT set_config('transaction_read_only', 'on', true),
         set_config('statement_timeout', %(timeout)s, true), {TAKE_ROLE}""",
 }
@@ -116,9 +120,9 @@ def connect(
     """An engine for the role; without a URL the settings' one.
 
     Refuses a database it cannot reach, and (unless told not to) one whose schema is not this
-    code's. A reader's transactions are read-only, and its statements end after `statement_seconds`
-    (READER_STATEMENT_SECONDS unless given). With a pool_size of 0 no connection is held between
-    transactions.
+    code's; waits for one that has no connection left. A reader's transactions are read-only, and
+    its statements end after `statement_seconds` (READER_STATEMENT_SECONDS unless given). With a
+    pool_size of 0 no connection is held between transactions.
     """
     if isinstance(url, SecretStr):
         url = url.get_secret_value()
@@ -134,7 +138,7 @@ def connect(
         _restrict(engine, role, statement_seconds or READER_STATEMENT_SECONDS)
     if check_schema:
         try:
-            require_current(engine)
+            waiting_for_room(lambda: require_current(engine))
         except OperationalError as error:
             engine.dispose()
             raise unreachable(parsed, error) from error
@@ -148,7 +152,7 @@ def connect_migrated(url: str | None = None) -> Engine:
     """The owner's engine on a database brought to this code's schema."""
     engine = connect(url, check_schema=False)
     try:
-        migrate(engine)
+        waiting_for_room(lambda: migrate(engine))
     except OperationalError as error:
         raise unreachable(engine.url, error) from error
     except ProgrammingError as error:
@@ -176,8 +180,11 @@ def unreachable(url: URL, error: OperationalError) -> DatabaseError:
 def _restrict(engine: Engine, role: Role, statement_seconds: float) -> None:
     """Begin every transaction of the engine's connections, raw ones too, with the role's limits."""
     statement = RESTRICT[role]
-    timeout = f"{1000 * statement_seconds:.0f}ms"
-    values = {"role": f"groktime_{role}", "timeout": timeout}
+    values = {
+        "role": f"groktime_{role}",
+        "timeout": f"{1000 * statement_seconds:.0f}ms",
+        "idle": f"{1000 * WRITER_IDLE_SECONDS:.0f}ms",
+    }
 
     class RestrictedCursor(psycopg2.extensions.cursor):
         def execute(self, query: Any, vars: Any = None) -> None:
@@ -416,6 +423,23 @@ def retrying(work: Callable[[], Found], give_up_seconds: float = GIVE_UP_SECONDS
         pause = min(2 * pause, LONGEST_WAIT)
 
 
+def waiting_for_room(work: Callable[[], Found]) -> Found:
+    """What the work on an engine returns, once the server has a connection for it.
+
+    Whatever else is wrong is raised at once, for whoever is there to mend it.
+    """
+    pause = FIRST_WAIT
+    while True:
+        try:
+            return work()
+        except DBAPIError as error:
+            if not is_shortage(error.orig):
+                raise
+            log.warning("database: %s; trying again in %.2f s", first_line(error.orig), pause)
+        time.sleep(spread(pause))
+        pause = min(2 * pause, LONGEST_WAIT)
+
+
 def spread(pause: float) -> float:
     """About the pause: workers refused together do not come back together."""
     return pause * random.uniform(0.5, 1.5)
@@ -427,6 +451,7 @@ def is_transient(error: BaseException | None) -> bool:
         error,
         psycopg2.OperationalError
         | psycopg2.InterfaceError
+        | psycopg2.errors.IdleInTransactionSessionTimeout
         | psycopg2.errors.ReadOnlySqlTransaction,
     )
 

@@ -127,7 +127,7 @@ def read_suites(connection: Connection) -> list[SuiteRecord]:
 COUNTED_BY = ("prime", "n_train", "width", *SETTING_COLUMNS)
 
 COVERAGE = """
-SELECT r.kind, sr.inherited {by}, count(*),
+SELECT sr.suite_id, r.kind, sr.inherited {by}, count(*),
     count(*) FILTER (WHERE r.state = 'pending'),
     count(*) FILTER (WHERE r.state = 'running' AND r.lease_until >= now()),
     count(*) FILTER (WHERE r.state = 'stale' OR r.state = 'running' AND r.lease_until < now()),
@@ -137,8 +137,8 @@ SELECT r.kind, sr.inherited {by}, count(*),
     count(*) FILTER (WHERE r.state = 'done' AND r.stopped_by = 'cap'),
     count(*) FILTER (WHERE r.reason = 'diverged'), sum(r.last_epoch)::bigint
 FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
-WHERE sr.suite_id = %(suite)s
-GROUP BY r.kind, sr.inherited {by} ORDER BY r.kind, sr.inherited {by}
+WHERE sr.suite_id = ANY(%(suites)s)
+GROUP BY sr.suite_id, r.kind, sr.inherited {by} ORDER BY sr.suite_id, r.kind, sr.inherited {by}
 """
 
 COUNTS = (
@@ -202,12 +202,21 @@ def coverage_frame(
 
     `censored` are done runs that the cap stopped; `epochs` the epochs recorded.
     """
+    return coverage_frames(connection, [suite_id], by)[suite_id]
+
+
+def coverage_frames(
+    connection: Connection, suite_ids: Sequence[int], by: Sequence[str]
+) -> dict[int, pd.DataFrame]:
+    """The same of several suites: most of the time goes to reading runs, which they share."""
     from groktime.db.frames import read_frame
     from groktime.db.runs import column_kind
 
-    types = {"kind": "text", "inherited": "bool"} | {name: column_kind(name) for name in by}
-    types |= {name: "int" for name in COUNTS}
-    return read_frame(connection, _query(by), {"suite": suite_id}, types)
+    types = {"suite_id": "int", "kind": "text", "inherited": "bool"}
+    types |= {name: column_kind(name) for name in by} | {name: "int" for name in COUNTS}
+    frame = read_frame(connection, _query(by), {"suites": list(suite_ids)}, types)
+    own = frame.drop(columns="suite_id")
+    return {one: own[frame["suite_id"] == one].reset_index(drop=True) for one in suite_ids}
 
 
 def coverage_rows(
@@ -215,8 +224,8 @@ def coverage_rows(
 ) -> list[dict[str, Any]]:
     """The same as plain rows, for a command that does without pandas."""
     names = ("kind", "inherited", *by, *COUNTS)
-    rows = connection.exec_driver_sql(_query(by), {"suite": suite_id})
-    return [dict(zip(names, row, strict=True)) for row in rows]
+    rows = connection.exec_driver_sql(_query(by), {"suites": [suite_id]})
+    return [dict(zip(names, row[1:], strict=True)) for row in rows]
 
 
 def _query(by: Sequence[str]) -> str:

@@ -17,6 +17,8 @@ from groktime.service.logs import configure_logging, redact
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
+# Of click, or of the copy that typer carries.
+UsageError: type[Any] = typer.BadParameter.__bases__[0]
 EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 # Of the machine, whatever the command was: no space, no place to write, no descriptors.
 EXHAUSTED = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.ENFILE)
@@ -36,18 +38,18 @@ COMMANDS = {
         "serve", "demo", "Train the demo suite on this machine, then serve API and dashboard."
     ),
     "sweep": Place(
-        "sweep", "sweep", "Train what is missing of a suite, through Ray Tune, into the database."
+        "sweep", "sweep", "Train the missing runs of a suite through Ray Tune, into the database."
     ),
     "submit": Place("sweep", "submit", "Submit a sweep as a Ray job and follow its log."),
     "locate": Place(
         "sweep",
         "locate",
-        "Choose and train runs until the crossing and the onset of one cell are placed.",
+        "Choose and train runs until crossing and onset of one cell are as precise as asked.",
     ),
     "status": Place(
         "status",
         "status",
-        "Cells × seeds of a suite: done, running, stale, failed, censored; speed and time left.",
+        "Progress of a suite: runs done, running, stale, failed and censored, speed, time left.",
     ),
     "train": Place("train", "train", "Train one run here and print its first passages."),
     "serve": Place("serve", "serve", "Answer questions over HTTP and show the dashboard."),
@@ -94,6 +96,18 @@ class LazyCommands(TyperGroup):
         if self._listing or cmd_name not in COMMANDS:
             return self.commands.get(cmd_name)
         return load(cmd_name, COMMANDS[cmd_name])
+
+    def main(self, *args: Any, **more: Any) -> Any:
+        """As typer runs it, with a mistake in the command line told in one line."""
+        try:
+            code = super().main(*args, **{**more, "standalone_mode": False})
+        except typer.Abort:
+            _fail("aborted", EXIT_FAILED)
+        except UsageError as error:
+            if not error.format_message():  # a group without a command: its help is printed
+                raise SystemExit(EXIT_USAGE) from None
+            _fail(_usage_message(error), EXIT_USAGE)
+        raise SystemExit(code or 0)
 
     def get_params(self, ctx: Any) -> list[Any]:
         return plain_flags(super().get_params(ctx))
@@ -183,6 +197,17 @@ def _settings_message(error: ValidationError) -> str:
         return str(first["msg"]).removeprefix("Value error, ")
     name = "GROKTIME_" + "_".join(str(part) for part in first["loc"]).upper()
     return f"{name}: {first['msg']} (got {first['input']!r})"
+
+
+def _usage_message(error: Any) -> str:
+    """`Missing argument 'SUITE'; see groktime sweep --help`."""
+    said = error.format_message().rstrip(".")
+    for pydantics in ("Value error, ", "Input "):
+        said = said.replace(f": {pydantics}", ": ")
+    context = error.ctx
+    if said.startswith("No such command") and "Did you mean" not in said:
+        said += f"; accepted: {', '.join(context.command.list_commands(context))}"
+    return f"{said}; see {context.command_path} --help" if context else said
 
 
 def _with_accepted(error: GroktimeError) -> str:

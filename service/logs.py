@@ -6,7 +6,7 @@ import json
 import logging
 import re
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 # Whatever looks like a URL with a password loses it before it is written anywhere.
 # Passwords may hold / and @; the bounds keep a hostile text from taking long.
@@ -57,9 +57,17 @@ class JsonFormatter(logging.Formatter):
         return redact(json.dumps(entry, default=str))
 
 
+class StandardError(logging.StreamHandler[TextIO]):
+    """Standard error as it is when a line is written, since callers and tests replace it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stream = sys.stderr
+        super().emit(record)
+
+
 def configure_logging(level: str = "info", form: str = "text") -> None:
     """Send the project's logs to standard error; other libraries only when they warn."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = StandardError()
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]

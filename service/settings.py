@@ -57,7 +57,7 @@ class Settings(BaseSettings):
         default=30.0, gt=0, description="At most this much training is repeated after a crash."
     )
     lease_seconds: float = Field(
-        default=60.0, gt=0, description="A run whose lease is this old belongs to nobody."
+        default=60.0, gt=0, description="A run whose lease is this old is free for other workers."
     )
     device: str = Field(default="auto", description="auto, cpu, cuda, cuda:N or mps.")
     engine: Literal["auto", "native", "torch"] = Field(
@@ -68,13 +68,23 @@ class Settings(BaseSettings):
         description="How a GPU is given its work: each epoch as one CUDA graph, kernel by kernel, "
         "or compiled.",
     )
+    most_cpus: int | None = Field(
+        default=None,
+        ge=1,
+        description="CPUs that an autoscaler may grow the cluster to; work is planned for so many.",
+    )
+    most_gpus: int | None = Field(
+        default=None,
+        ge=1,
+        description="GPUs that an autoscaler may grow the cluster to, for a sweep on GPUs.",
+    )
     ray_address: str | None = Field(
         default=None, description="Ray cluster to use; unset starts or joins a local one."
     )
     ray_jobs_address: str = Field(
         default="http://127.0.0.1:8265", description="Where sweeps are submitted as Ray jobs."
     )
-    default_suite: str = Field(default="central", description="Suite of answers that name none.")
+    default_suite: str = Field(default="central", description="Suite of questions that name none.")
     api_token: SecretStr | None = Field(
         default=None, description="Bearer token that may start and stop sweeps; unset: nobody may."
     )

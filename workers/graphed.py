@@ -64,7 +64,9 @@ class GraphedEpoch:
 
     def __call__(self, *arguments: Tensor) -> tuple[Tensor, Tensor]:
         if self._recording is None and self._shape not in _refused:
-            self._recording = self._recorded(arguments)
+            # Streams are those of the current device, which need not be the slab's.
+            with torch.cuda.device(self._state[0].get_device()):
+                self._recording = self._recorded(arguments)
         if self._recording is None:
             return self._epoch(*arguments)
         return self._recording.replay(arguments)

@@ -28,9 +28,9 @@ from groktime.dashboard.figures.crossing import speeds_figure
 from groktime.dashboard.figures.curves import Shown, curves_figure
 from groktime.dashboard.figures.delay import (
     Arrangement,
+    delay_caption,
     delay_figure,
     regimes_figure,
-    without_details,
 )
 from groktime.dashboard.figures.memorisation import (
     memorisation_capacity_figure,
@@ -48,10 +48,11 @@ from groktime.dashboard.figures.progress import (
 )
 from groktime.dashboard.page import CSP
 from groktime.db.records import read_suites
+from groktime.service.analysis.capacity import BitsPerParameter
 from groktime.service.answers.capacity import capacity, cell_bits
 from groktime.service.answers.cell_tests import cell_tests, residuals_by_threshold
 from groktime.service.answers.choice import About
-from groktime.service.answers.context import cell_context
+from groktime.service.answers.context import Answer, CellContext, cell_context
 from groktime.service.answers.crossing import (
     crossing_of,
     delay_of,
@@ -61,7 +62,7 @@ from groktime.service.answers.crossing import (
     speeds_of,
 )
 from groktime.service.answers.laws import law
-from groktime.service.answers.question import Question, keep_primes, put, read_suite
+from groktime.service.answers.question import Kept, Question, keep_primes, put, read_suite
 from groktime.service.answers.runs import run_curve, telling_runs
 from groktime.service.answers.suites import PlacedCell, PlacementAnswer, coverage
 from groktime.service.answers.verdicts import suite_reference
@@ -237,7 +238,17 @@ class Chart:
 def _delay(connection: Connection, question: Question, query: ChartQuery) -> Figure:
     """All four answers come from one reading of the cell."""
     context = cell_context(connection, question)
-    c_model = cell_bits(connection, context)
+    return _delay_figure(connection, context, cell_bits(connection, context), query.arrangement)
+
+
+def _delay_figure(
+    connection: Connection,
+    context: CellContext,
+    c_model: BitsPerParameter,
+    arrangement: Arrangement,
+    *,
+    small: bool = False,
+) -> Figure:
     placed = None
     if context.suite.is_located:
         found = placement(connection, context.suite)
@@ -247,8 +258,9 @@ def _delay(connection: Connection, question: Question, query: ChartQuery) -> Fig
         crossing_of(context, c_model),
         speeds_of(context, c_model),
         regimes_of(context),
-        query.arrangement,
+        arrangement,
         placed,
+        small=small,
     )
 
 
@@ -276,19 +288,40 @@ def _placement(connection: Connection, question: Question, _query: ChartQuery) -
     return placement_figure(found, _asked_cell(found, question.prime, question.filters))
 
 
+MOST_PANELS = 64
+_panels = Kept(MOST_PANELS)
+
+
 def _grid(connection: Connection, question: Question, query: GridQuery) -> dict[str, Any]:
     """The delay chart of every prime, or why there is none; all runs are read by one statement."""
     suite, convention = put(connection, question)
     charts: list[dict[str, Any]] = []
-    drawn = ChartQuery(arrangement=query.arrangement)
     for prime in keep_primes(connection, suite, convention):
+        figure, problem = None, None
         try:
-            figure = _delay(connection, replace(question, prime=prime), drawn)
+            figure = _panel(connection, replace(question, prime=prime), query.arrangement)
         except AnalysisError as error:
-            charts.append({"prime": prime, "figure": None, "problem": refusal(error)})
-        else:
-            charts.append({"prime": prime, "figure": without_details(figure), "problem": None})
+            problem = refusal(error)
+        charts.append({"prime": prime, "figure": figure, "problem": problem})
     return {"suite": suite.name, "revision": suite.revision, "charts": charts}
+
+
+def _panel(connection: Connection, question: Question, arrangement: Arrangement) -> Figure:
+    """A small delay chart, kept while its runs and its C_model stay the same: most closings concern
+    another prime, and then only its caption changes, which names the revision."""
+    context = cell_context(connection, question)
+    c_model = cell_bits(connection, context)
+    if context.suite.is_located:  # it shows a search that other cells decide as well
+        return _delay_figure(connection, context, c_model, arrangement, small=True)
+    where = (str(connection.engine.url), context.suite.id, repr(question), arrangement)
+    stamp = (context.results, c_model, context.choice, context.provenance)
+    figure = _panels.get(where, stamp)
+    if not isinstance(figure, dict):
+        figure = _delay_figure(connection, context, c_model, arrangement, small=True)
+        _panels.put(where, stamp, figure)
+    caption = delay_caption(Answer(**context.head()), c_model)
+    frame = figure["layout"]
+    return {**figure, "layout": {**frame, "meta": {**frame["meta"], "caption": caption}}}
 
 
 def _speeds(connection: Connection, question: Question, _query: ChartQuery) -> Figure:

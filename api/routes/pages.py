@@ -45,22 +45,22 @@ DOCS_CSP = (
 router = APIRouter(include_in_schema=False)
 
 
-def _page(view: str, status: int = 200) -> HTMLResponse:
+def _page(status: int = 200) -> HTMLResponse:
     headers = {"Content-Security-Policy": CSP, "Cache-Control": "no-cache"}
-    return HTMLResponse(page(view), status_code=status, headers=headers)
+    return HTMLResponse(page(), status_code=status, headers=headers)
 
 
 @router.get("/")
 async def index() -> HTMLResponse:
-    return _page("start")
+    return _page()
 
 
 @router.get("/view/{name}")
 async def view(request: Request, name: str) -> HTMLResponse:
     if name in VIEWS:
-        return _page(name)
+        return _page()
     if "text/html" in request.headers.get("accept", ""):
-        return _page("unknown", 404)  # which says so, and leads back
+        return _page(404)  # which says so, and leads back
     raise ApiError(404, f"there is no view {name!r}", parameter="name", accepted=VIEWS)
 
 

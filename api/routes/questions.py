@@ -95,9 +95,9 @@ async def get_start(request: Request, query: Annotated[StartQuery, Query()]) -> 
 async def get_crossing(request: Request, query: Asked) -> Response:
     """P_cross of one cell with its interval, beside P_onset and P_mem.
 
-    What the question leaves open is chosen, and `chosen` says why: the suite that can answer
-    best, a prime with both points, and of several settings the baseline. 422 with the axis
-    values to choose from where there is no baseline.
+    Without a suite the one that can answer best is taken, without a prime one with both points,
+    and of several settings the baseline; `chosen` says why. 422 with the values to choose from
+    where there is no baseline.
     """
     return await _answer(request, query, "crossing", crossing, tables.crossing_rows)
 

@@ -8,8 +8,8 @@ import logging
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Hashable, Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import anyio.to_thread
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -32,8 +32,10 @@ from groktime.service.answers.runs import CellList, list_cells
 from groktime.service.answers.suites import (
     CoverageAnswer,
     PlacementAnswer,
+    RunCounts,
     SuiteSummary,
     coverage,
+    run_counts,
     suite_summary,
 )
 from groktime.service.errors import SuiteError
@@ -43,6 +45,9 @@ from groktime.service.report.document import webpage
 from groktime.service.report.drawings import render
 from groktime.service.spec import MAX_PRIME, SUITE_NAME, Kind
 from groktime.service.sweep.locator import placement
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 log = logging.getLogger("groktime.api.suites")
 
@@ -77,28 +82,49 @@ class Summaries:
         self._stamps = stamps
         self._kept: dict[int, tuple[Hashable, float, SuiteSummary]] = {}
 
-    def of(self, connection: Connection, suite: SuiteRecord, default: str | None) -> SuiteSummary:
+    def of(
+        self,
+        connection: Connection,
+        suite: SuiteRecord,
+        default: str | None,
+        counted: RunCounts | None = None,
+    ) -> SuiteSummary:
+        """One suite's; `counted` are the runs of all that have changed, counted at once."""
         self._stamps.seen(suite.name, suite.revision)
-        key = (suite.revision, suite.hash, suite.running, suite.open, default)
-        kept = self._kept.get(suite.id)
-        now = time.monotonic()
-        if (
-            kept is not None
-            and kept[0] == key
-            and (not suite.running or now - kept[1] < HOLD_SECONDS)
-        ):
-            return kept[2]
-        summary = _summary(connection, suite, default)
-        self._kept[suite.id] = (key, now, summary)
+        if (kept := self._find(suite, default)) is not None:
+            return kept
+        now, own = time.monotonic(), None if counted is None else counted.get(suite.id)
+        summary = _summary(connection, suite, default, own)
+        self._kept[suite.id] = (_key(suite, default), now, summary)
         return summary
 
+    def changed(self, suites: Iterable[SuiteRecord], default: str | None) -> list[int]:
+        """Which of them have to be summarised anew."""
+        return [one.id for one in suites if not one.damage and self._find(one, default) is None]
 
-def _summary(connection: Connection, suite: SuiteRecord, default: str | None) -> SuiteSummary:
+    def _find(self, suite: SuiteRecord, default: str | None) -> SuiteSummary | None:
+        kept = self._kept.get(suite.id)
+        if kept is None or kept[0] != _key(suite, default):
+            return None
+        held = not suite.running or time.monotonic() - kept[1] < HOLD_SECONDS
+        return kept[2] if held else None
+
+
+def _key(suite: SuiteRecord, default: str | None) -> Hashable:
+    return suite.revision, suite.hash, suite.running, suite.open, default
+
+
+def _summary(
+    connection: Connection,
+    suite: SuiteRecord,
+    default: str | None,
+    counted: pd.DataFrame | None,
+) -> SuiteSummary:
     """The summary, or a SuiteError where what is stored is no suite."""
     if suite.damage is not None:
         raise SuiteError(suite.damage)
     try:
-        return suite_summary(connection, suite, default)
+        return suite_summary(connection, suite, default, counted)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         log.warning("suite %r cannot be read", suite.name, exc_info=error)
         raise SuiteError(f"its runs or settings cannot be read ({error})") from error
@@ -120,9 +146,11 @@ async def get_suites(request: Request, query: Annotated[FormatQuery, Query()]) -
         found = SuiteList(items=[], damaged=[])
         with database.reading() as connection:
             default = default_suite(connection, configured)
-            for suite in read_suites(connection):
+            suites = read_suites(connection)
+            counted = run_counts(connection, summaries.changed(suites, default))
+            for suite in suites:
                 try:
-                    found.items.append(summaries.of(connection, suite, default))
+                    found.items.append(summaries.of(connection, suite, default, counted))
                 except SuiteError as error:
                     found.damaged.append(DamagedSuite(name=suite.name, damage=str(error)))
         return found
@@ -164,7 +192,7 @@ async def get_suite(
     "/suites/{suite}/coverage",
     response_model=CoverageAnswer,
     responses=TWINS,
-    summary="How far is this suite?",
+    summary="How much of this suite is done?",
 )
 async def get_coverage(
     request: Request, suite: Name, query: Annotated[FormatQuery, Query()]
@@ -191,7 +219,7 @@ async def get_coverage(
     "/suites/{suite}/placement",
     response_model=PlacementAnswer,
     responses=TWINS,
-    summary="How far are the points of a located suite placed?",
+    summary="How precisely are the points of a located suite known?",
 )
 async def get_placement(
     request: Request, suite: Name, query: Annotated[FormatQuery, Query()]

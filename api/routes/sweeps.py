@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 import anyio.to_thread
 from fastapi import APIRouter, Path, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from sqlalchemy import Engine
 
 from groktime.api.database import Database
@@ -25,7 +25,7 @@ from groktime.service.settings import Settings
 from groktime.service.spec import MAX_EPOCHS, MAX_PRIME, MAX_WIDTH, Kind
 from groktime.service.suites import Suite, load_suite, shipped_suites
 from groktime.service.suites.loader import MADE, RELEASED, cell_suite
-from groktime.service.suites.values import AXES
+from groktime.service.suites.values import AXES, typed_settings
 from groktime.service.sweep.jobs import (
     JobState,
     job_log,
@@ -35,7 +35,13 @@ from groktime.service.sweep.jobs import (
     stop_job,
     submit_sweep,
 )
-from groktime.service.sweep.selection import NotInSuite, Selection, SweepOptions
+from groktime.service.sweep.selection import (
+    LocatedSuite,
+    NotInSuite,
+    Selection,
+    SweepOptions,
+    check_located,
+)
 
 router = APIRouter(tags=["sweeps"])
 
@@ -54,6 +60,7 @@ STATES: dict[JobState, SweepState] = {
 }
 OPEN: tuple[SweepState, ...] = ("submitted", "running")
 
+CellSettings = dict[str, bool | int | float | str | dict[str, float]]
 Some: Any = Field(default_factory=list, max_length=200)
 
 
@@ -70,6 +77,18 @@ class SweepFilters(Body):
     kind: list[Kind] = Some
     width: list[Annotated[int, Field(ge=2, le=MAX_WIDTH)]] = Some
     seed: list[Annotated[int, Field(ge=0, lt=2**63)]] = Some
+    settings: Annotated[CellSettings, Field(max_length=len(AXES))] = Field(
+        default_factory=dict, description="only the cells at these, such as weight_decay 0.3"
+    )
+
+    @field_validator("settings")
+    @classmethod
+    def _known(cls, given: CellSettings) -> CellSettings:
+        try:
+            typed_settings(given)
+        except InputError as refused:
+            raise ValueError(str(refused)) from None
+        return given
 
 
 class SweepResources(Body):
@@ -91,20 +110,18 @@ Width = Annotated[int, Field(ge=2, le=MAX_WIDTH)]
 
 
 class LocateRequest(Body):
-    """One cell whose crossing and onset are wanted; runs are chosen as they come."""
+    """One cell whose crossing and onset are located; runs are chosen one by one."""
 
     prime: Annotated[int, Field(ge=2, le=MAX_PRIME, description="p of the cell")]
-    settings: Annotated[
-        dict[str, bool | int | float | str | dict[str, float]], Field(max_length=len(AXES))
-    ] = Field(
+    settings: Annotated[CellSettings, Field(max_length=len(AXES))] = Field(
         default_factory=dict,
         description=f"what differs from the paper's setting, of {', '.join(AXES)}",
     )
     precision: Annotated[float, Field(gt=0, le=1)] = Field(
-        0.03, description="standard deviation of each point that is enough, dex"
+        0.03, description="target standard deviation of each point, dex"
     )
     place: Annotated[tuple[Point, ...], Field(min_length=1, max_length=2)] = Field(
-        ("crossing", "onset"), description="what is to be placed"
+        ("crossing", "onset"), description="the points that are located"
     )
     seeds: Annotated[int, Field(ge=1, le=1000)] = Field(10, description="at most this many")
     widths: tuple[Width, Width] = Field(
@@ -119,13 +136,13 @@ class LocateRequest(Body):
     )
     seeds_apart: bool = Field(False, description="no seed for both the crossing and the onset")
     prior: Annotated[tuple[SuiteName, ...], Field(max_length=100)] = Field(
-        (), description="suites of the database whose cells tell where to begin"
+        (), description="suites of the database to start the search from"
     )
     min_delay: Annotated[float, Field(ge=1, le=MAX_EPOCHS)] | None = Field(
-        None, description="epochs from which a run counts as delayed; default 1"
+        None, description="least delay that counts, epochs; default 1"
     )
     min_delay_share: Annotated[float, Field(ge=0, le=1e6)] | None = Field(
-        None, description="and the share of E_train; default 0"
+        None, description="least delay that counts, share of E_train; default 0"
     )
 
     def suite(self) -> Suite:
@@ -207,7 +224,7 @@ class SweepRequest(Body):
         """The same as options of `groktime sweep`."""
         filters, resources = self.filters, self.resources
         return SweepOptions(
-            Selection(filters.prime, filters.kind, filters.width, filters.seed),
+            Selection(filters.prime, filters.kind, filters.width, filters.seed, filters.settings),
             resources.limit,
             resources.gpus_per_bundle,
             resources.workers,
@@ -231,7 +248,7 @@ class Sweeps:
         self._address = settings.ray_jobs_address
 
     def start(self, asked: SweepRequest, by: str) -> SweepRow:
-        """Note the sweep and submit it; one that would train nothing is refused and not noted."""
+        """Record the sweep and submit it; one that would train nothing is refused, not recorded."""
         suite = asked.asked_suite()
         if isinstance(suite, str):
             _refuse_nothing(suite, asked)
@@ -329,13 +346,24 @@ def _refuse_nothing(suite: str, asked: SweepRequest) -> None:
             value=suite,
             accepted=names,
         )
+    loaded = load_suite(suite)
     try:
-        asked.options().selection.chosen(load_suite(suite).runs())
-    except NotInSuite as absent:
+        asked.options().selection.chosen(loaded)
+        check_located(loaded, asked.options())
+    except LocatedSuite as chosen:
+        field = "resources.limit" if chosen.name == "limit" else f"filters.{chosen.name}"
         raise ApiError(
             422,
-            f"filters.{absent.name}: {suite} has no run with {absent.value}",
-            parameter=f"filters.{absent.name}",
+            f"{field}: {suite} is located and chooses its own runs",
+            parameter=field,
+            accepted=["filters.prime", "filters.settings"],
+        ) from None
+    except NotInSuite as absent:
+        field = f"filters.{absent.name.replace('set ', 'settings.')}"
+        raise ApiError(
+            422,
+            f"{field}: {suite} has no run with {absent.value}",
+            parameter=field,
             value=absent.value,
             accepted=absent.known,
         ) from None
@@ -383,7 +411,7 @@ def _sweeps(request: Request) -> Sweeps:
 )
 async def post_sweep(request: Request, response: Response, asked: SweepRequest) -> SweepRow:
     """Submit it as a Ray job; needs the API token. A located cell is a suite of its own, named
-    after the question: the same question goes on where it was."""
+    after a hash of the request: the same request resumes it."""
     by = f"api from {request.client.host}" if request.client else "api"
     sweep = await anyio.to_thread.run_sync(_sweeps(request).start, asked, by)
     response.headers["Location"] = f"/sweeps/{sweep.id}"
@@ -392,12 +420,12 @@ async def post_sweep(request: Request, response: Response, asked: SweepRequest) 
 
 @router.get("/sweeps", dependencies=[MayRead], summary="Which sweeps were started?")
 async def get_sweeps(request: Request, query: Annotated[SweepsQuery, Query()]) -> SweepList:
-    """The latest sweeps and how they stand."""
+    """The latest sweeps and their states."""
     items = await anyio.to_thread.run_sync(_sweeps(request).list, query.suite, query.limit)
     return SweepList(items=items)
 
 
-@router.get("/sweeps/{id}", dependencies=[MayRead], summary="How does this sweep stand?")
+@router.get("/sweeps/{id}", dependencies=[MayRead], summary="What is the state of this sweep?")
 async def get_one_sweep(
     request: Request, id: Number, _query: Annotated[StrictQuery, Query()]
 ) -> SweepDetail:
@@ -412,5 +440,5 @@ async def get_one_sweep(
     summary="Stop a sweep",
 )
 async def delete_sweep(request: Request, id: Number) -> SweepRow:
-    """End its Ray job; what it has recorded stays, and the next sweep goes on from there."""
+    """End its Ray job; what it has recorded stays, and the next sweep continues from there."""
     return await anyio.to_thread.run_sync(_sweeps(request).stop, id)

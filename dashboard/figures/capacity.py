@@ -47,7 +47,7 @@ class CapacityMeta(Meta):
 
 
 FLAGS = {
-    "not_saturated": "never filled: the largest dataset still fits, so its plateau is a lower end",
+    "not_saturated": "never full: the largest dataset still fits, so the capacity is a lower bound",
     "last_batch_dip": "dips where the last batch is small: a full step on few examples",
     "sagging": "falls past its maximum: larger datasets made training harder",
 }
@@ -280,16 +280,17 @@ def _ends(low: str, high: str) -> str:
 
 def _meta(answer: CapacityAnswer, title: str, summary: str) -> CapacityMeta:
     notes: list[Note] = []
+    found = dips(answer)
     for flag, text in FLAGS.items():
         flagged = [str(w.width) for w in answer.widths if flag in w.flags]
-        if flagged:
+        if flagged and not (found and flag == "last_batch_dip"):
             notes.append({"tone": "warn", "text": f"d = {', '.join(flagged)}: {text}."})
-    if found := dips(answer):
+    if found:
         said = "; ".join(
             f"n = {n:,}: {p.last_batch:,} of {p.batch_size:,}" for n, p in found.items()
         )
-        text = f"Dips where the last batch of an epoch is small ({said} examples)."
-        notes.append({"tone": "plain", "text": text})
+        text = f"Dips where the last batch is small ({said} examples): a full step on few examples."
+        notes.append({"tone": "warn", "text": text})
     if answer.missing:
         notes.append(
             {"tone": "warn", "text": f"Partial: {count(answer.missing, 'run')} not finished."}

@@ -19,7 +19,6 @@ from groktime.dashboard.figures.theme import (
     layout,
     log_axis,
     span,
-    trace_type,
     vertical,
 )
 from groktime.service.analysis.delay import OnsetPoint
@@ -41,10 +40,22 @@ from groktime.service.words import (
 _STEPS = 12  # pieces of the curve between two widths: it looks smooth
 
 
+CROWDED = 20  # widths from which the points of a small multiple run into each other
+
+
 def speed_traces(
-    name: str, role: str, points: Sequence[SpeedPoint], answer: SpeedsAnswer, *, axis: str
+    name: str,
+    role: str,
+    points: Sequence[SpeedPoint],
+    answer: SpeedsAnswer,
+    *,
+    axis: str,
+    small: bool = False,
 ) -> list[Trace]:
-    """The curve over widths, the band from the fastest to the slowest seed, and open ends."""
+    """The curve over widths, the band from the fastest to the slowest seed, and open ends.
+
+    A small multiple of many widths has a line through them instead of points on a curve.
+    """
     if not points:
         return []
     centre = centres(points, answer)
@@ -94,13 +105,20 @@ def speed_traces(
         "<extra></extra>",
         **shared,
     }
+    plain = small and len(points) > CROWDED and not _alone(centre)
+    joined: Trace = {**curve, "mode": "lines", "line": line["line"], "connectgaps": False}
     return [
         band_trace,
-        line,
-        curve,
+        *([joined] if plain else [line, curve]),
         *_open_ends(label, role, points, centre, shared),
         *_diverged(label, role, points, shared),
     ]
+
+
+def _alone(centre: Sequence[float | None]) -> bool:
+    """Whether a width has a centre and neither of its neighbours does: no line would show it."""
+    there = [False, *(c is not None for c in centre), False]
+    return any(there[i] and not (there[i - 1] or there[i + 1]) for i in range(1, len(there) - 1))
 
 
 def _between_widths(
@@ -233,7 +251,7 @@ def _seeds(name: str, role: str, points: Sequence[SpeedPoint], answer: SpeedsAns
     label = subscript(name)
     return [
         {
-            "type": trace_type(len(runs)),
+            "type": "scatter",
             "mode": "markers",
             "name": f"{label} of each seed",
             "x": [p.params for p, _ in runs],
@@ -325,7 +343,8 @@ def summary(answer: CrossingAnswer) -> str:
         return f"{first} Onset: {ONSET_SENTENCES[answer.p_onset.status]}."
     second = f"Delays start at P_onset = {human(onset)}"
     if answer.residual is not None:
-        near = "close to" if abs(answer.residual) <= CLOSE else "away from"
+        side = "below" if answer.residual < 0 else "above"
+        near = "close to" if abs(answer.residual) <= CLOSE else side
         second += f", {near} the crossing ({dex(answer.residual)})"
     return f"{first} {second}."
 
@@ -507,7 +526,7 @@ def notes(answer: CrossingAnswer, delay: DelayAnswer) -> list[Note]:
         )
     if answer.advice is not None:
         advice = answer.advice
-        say("plain", f"Train next {advice_text(advice.kind, advice.width, advice.why)}.")
+        say("plain", f"To train next: {advice_text(advice.kind, advice.width, advice.why)}.")
     if answer.at_edge:
         say("warn", "The closest approach is at an end of the range: the curves may never cross.")
     missing = answer.missing.speed + answer.missing.grok

@@ -17,7 +17,6 @@ from groktime.dashboard.figures.theme import (
     layout,
     linear_axis,
     log_axis,
-    trace_type,
     width_colour,
 )
 from groktime.service.answers.runs import RunCurve
@@ -47,20 +46,16 @@ def curves_figure(curves: Sequence[RunCurve], shown: Shown | None = None) -> Fig
     validated = any(c.run.n_val for c in curves)
     kinds = len({c.run.kind for c in curves}) > 1
     data: list[Trace] = []
-    kind = trace_type(sum(c.shown for c in curves))
     for curve in curves:
         dash = DASHES[seeds.index(curve.run.seed) % len(DASHES)]
         colour = crest_colour(curve.run.width, widths)
         data.append(
-            _line(
-                curve, kind, curve.train_accuracy, colour, dash, "x", "y", legend=True, kinds=kinds
-            )
+            _line(curve, curve.train_accuracy, colour, dash, "x", "y", legend=True, kinds=kinds)
         )
         if curve.run.n_val:
             data.append(
                 _line(
                     curve,
-                    kind,
                     curve.val_accuracy,
                     colour,
                     dash,
@@ -102,7 +97,6 @@ def crest_colour(width: int, widths: Sequence[int]) -> str:
 
 def _line(
     curve: RunCurve,
-    kind: str,
     values: Sequence[float | None],
     colour: str,
     dash: str,
@@ -114,7 +108,7 @@ def _line(
 ) -> Trace:
     run = curve.run
     return {
-        "type": kind,
+        "type": "scatter",
         "mode": "lines",
         "name": f"{run.kind} d = {run.width}, seed {run.seed}"
         if kinds

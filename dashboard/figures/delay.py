@@ -32,11 +32,12 @@ from groktime.dashboard.figures.theme import (
     linear_axis,
     log_axis,
     span,
-    trace_type,
     vertical,
     width_colour,
 )
+from groktime.service.analysis.capacity import BitsPerParameter
 from groktime.service.analysis.delay import WidthRegime
+from groktime.service.answers.context import Answer
 from groktime.service.answers.crossing import (
     CrossingAnswer,
     DelayAnswer,
@@ -47,7 +48,7 @@ from groktime.service.answers.suites import PlacedCell
 from groktime.service.answers.verdicts import bits_text
 from groktime.service.words import EN_DASH, REGIMES, human
 
-# `meta` of a trace or shape: small multiples leave out what is marked as detail.
+# `meta` of a trace: the marks of single seeds.
 DETAIL = "detail"
 LEAST_SCALE = 10.0  # epochs of delay the axis shows even where all are zero
 
@@ -64,11 +65,6 @@ Arrangement = Literal["panels", "twin"]
 DELAYS, STRIP, SPEEDS = (0.55, 1.0), (0.475, 0.525), (0.0, 0.45)
 
 
-def without_details(figure: Figure) -> Figure:
-    """The figure of a small multiple: the marks of single seeds are most of its bytes."""
-    return {**figure, "data": [trace for trace in figure["data"] if trace.get("meta") != DETAIL]}
-
-
 def delay_figure(
     delay: DelayAnswer,
     crossing: CrossingAnswer,
@@ -76,12 +72,15 @@ def delay_figure(
     regimes: RegimesAnswer,
     arrangement: Arrangement = "panels",
     placed: PlacedCell | None = None,
+    *,
+    small: bool = False,
 ) -> Figure:
     """Delays and both speeds of one cell over log P.
 
     `panels` sets delays above speeds, each with its own axis; `twin` is the paper's figure, both
     in one plot with the speeds' axis on the right. All four answers are of the same cell at the
-    same revision and conventions. `placed` is how far a cell is that is being located.
+    same revision and conventions. `placed` is how far a cell is that is being located. A `small`
+    multiple leaves out single seeds and what its size does not show.
     """
     panels = arrangement == "panels"
     speed_points = (*speeds.t_mem, *speeds.t_gen)
@@ -90,9 +89,10 @@ def delay_figure(
     low, high = span([*sizes, *_expected_ends(placed)])
     t_low, t_high = span([t for p in speed_points for t in watched(p)], margin=0.08)
     data = [
-        *speed_traces("T_gen", "gen", speeds.t_gen, speeds, axis="y2"),
-        *speed_traces("T_mem", "mem", speeds.t_mem, speeds, axis="y2"),
-        *_delay_traces(delay, widths),
+        *speed_traces("T_gen", "gen", speeds.t_gen, speeds, axis="y2", small=small),
+        *speed_traces("T_mem", "mem", speeds.t_mem, speeds, axis="y2", small=small),
+        *([] if small else [_each_delay(delay, widths)]),
+        _least_delay(delay, widths),
     ]
     largest = max([LEAST_SCALE, *(p.delay for p in delay.points)])
     strip = STRIP if panels else None
@@ -123,11 +123,11 @@ def delay_figure(
     return figure(data, frame)
 
 
-def _delay_traces(delay: DelayAnswer, widths: Sequence[int]) -> list[Trace]:
-    """One faint point a run and one strong point a width, coloured by width."""
+def _each_delay(delay: DelayAnswer, widths: Sequence[int]) -> Trace:
+    """One faint point a run, coloured by width."""
     points = delay.points
-    per_seed: Trace = {
-        "type": trace_type(len(points)),
+    return {
+        "type": "scatter",
         "mode": "markers",
         "name": "ΔE of each seed",
         "meta": DETAIL,
@@ -143,9 +143,15 @@ def _delay_traces(delay: DelayAnswer, widths: Sequence[int]) -> list[Trace]:
         "hovertemplate": "ΔE %{customdata[3]}%{y:,d} epochs<br>P %{x:,} · d %{customdata[1]} · "
         "seed %{customdata[2]}<extra></extra>",
     }
-    runs = {p.width: [q.run for q in points if q.width == p.width] for p in delay.minimum}
-    minimum: Trace = {
-        "type": trace_type(len(points)),
+
+
+def _least_delay(delay: DelayAnswer, widths: Sequence[int]) -> Trace:
+    """One strong point a width, coloured by it."""
+    runs: dict[int, list[int]] = {}
+    for point in delay.points:
+        runs.setdefault(point.width, []).append(point.run)
+    return {
+        "type": "scatter",
         "mode": "markers",
         "name": "least ΔE over seeds",
         "x": [p.params for p in delay.minimum],
@@ -155,11 +161,12 @@ def _delay_traces(delay: DelayAnswer, widths: Sequence[int]) -> list[Trace]:
             "size": 10,
             "line": {"width": 1, "color": COLOURS["outline"]},
         },
-        "customdata": [[p.width, p.positive, p.seeds, runs[p.width]] for p in delay.minimum],
+        "customdata": [
+            [p.width, p.positive, p.seeds, runs.get(p.width, [])] for p in delay.minimum
+        ],
         "hovertemplate": "least ΔE %{y:,d} epochs<br>P %{x:,} · d %{customdata[0]}<br>"
         "%{customdata[1]} of %{customdata[2]} seeds delayed<extra></extra>",
     }
-    return [per_seed, minimum]
 
 
 def _bands(placed: PlacedCell | None) -> list[tuple[float, float, str]]:
@@ -252,6 +259,11 @@ def _labels(crossing: CrossingAnswer, low: float, high: float) -> list[dict[str,
     ]
 
 
+def delay_caption(answer: Answer, c_model: BitsPerParameter) -> str:
+    """What makes the chart of this cell citable."""
+    return answer_caption(answer, bits_text(c_model))
+
+
 def _meta(
     delay: DelayAnswer,
     crossing: CrossingAnswer,
@@ -262,7 +274,7 @@ def _meta(
     meta: DelayMeta = {
         "title": cell_title(crossing),
         "summary": summary(crossing),
-        "caption": answer_caption(crossing, bits_text(speeds.c_model)),
+        "caption": delay_caption(crossing, speeds.c_model),
         "readings": readings(crossing),
         "notes": [*([located] if located else []), *notes(crossing, delay)],
         "verdict": verdict(crossing),

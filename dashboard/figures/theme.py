@@ -36,7 +36,6 @@ _STEPS = (
 )
 _SMALL = 1e-3
 _WIDTH_TICKS = 5
-WEBGL_POINTS = 1500
 
 # A legend of several lines at the very bottom, where it meets no title of an axis.
 LOW_LEGEND: Mapping[str, Any] = {"yref": "container", "y": 0, "yanchor": "bottom"}
@@ -191,11 +190,6 @@ def _width_ticks(widths: Sequence[int]) -> list[int]:
 
 def _nearest(widths: Sequence[int], log2_width: float) -> int:
     return min(widths, key=lambda width: abs(math.log2(width) - log2_width))
-
-
-def trace_type(points: int) -> str:
-    """WebGL for thousands of points; below that SVG, which is there sooner and is sharper."""
-    return "scattergl" if points > WEBGL_POINTS else "scatter"
 
 
 def vertical(x: float, colour: str, dash: str) -> dict[str, Any]:

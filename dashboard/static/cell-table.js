@@ -50,7 +50,7 @@ export class CellTable {
       { class: "button", "aria-label": "CSV of the means over seeds" })));
     const pages = Math.ceil(cells.length / PAGE);
     this.pager.replaceChildren(
-      el("span", {}, pages > 1 ? `page ${page} of ${pages}` : "Means are over the seeds that got there; the others are counted."),
+      el("span", {}, pages > 1 ? `page ${page} of ${pages}` : "Means are over the seeds that reached the threshold; the others are counted."),
       el("div", {},
         el("button", { type: "button", class: "button", disabled: page < 2, onclick: () => set({ page: page - 1 }) }, "Back"),
         el("button", { type: "button", class: "button", disabled: page >= pages, onclick: () => set({ page: page + 1 }) }, "Next")));

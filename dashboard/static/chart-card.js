@@ -59,15 +59,17 @@ export class ChartCard {
   }
 
   // What was asked for: a figure, or the problem that there is none.
-  async take({ figure, problem }) {
-    if (problem) return this.refuse(new Refused(problem.status, problem));
-    this.figure = figure;
-    this.meta = figure.layout.meta;
+  async take(found) {
+    this.tell(found);
     await this.redraw();
   }
 
-  async redraw() {
-    if (!this.figure) return;
+  // All of it but the drawing. Of several charts this comes first: to draw one the browser must
+  // know where everything is, and would find it out for each again.
+  tell({ figure, problem }) {
+    if (problem) return this.refuse(new Refused(problem.status, problem));
+    this.figure = figure;
+    this.meta = figure.layout.meta;
     const { meta } = this;
     if (meta.title) this.heading.replaceChildren(...rich(meta.title));
     this.caption.replaceChildren(...rich(meta.caption));
@@ -77,7 +79,11 @@ export class ChartCard {
     this.notes.replaceChildren(...meta.notes.map((note) =>
       el("li", { class: `note ${note.tone}` }, ...rich(note.text))));
     this.onMeta?.(meta);
-    if (meta.empty) return this.show("empty", meta.empty);
+    if (meta.empty) this.show("empty", meta.empty);
+  }
+
+  async redraw() {
+    if (!this.figure || this.meta.empty) return;
     this.drawn = await draw(this.plot, this.figure, { adapt: this.adapt, config: this.config });
     if (this.onClick && !this.listens) {
       this.plot.on("plotly_click", (event) => this.onClick(event.points[0]));

@@ -4,7 +4,7 @@ import { themed } from "./palette.js";
 
 export const plotly = () => window.groktimePlotly;
 
-// A plot that leaves the page gives its WebGL contexts back; browsers have only a few.
+// A plot that leaves the page stops listening to its size.
 export function forgetPlots(node) {
   for (const plot of node.querySelectorAll(".js-plotly-plot")) window.Plotly?.purge(plot);
 }
@@ -101,15 +101,12 @@ function thinned(axis) {
 
 // Small multiples keep the minimum, the curves and the crosshair.
 export function compact(figure) {
-  figure.data = figure.data.filter((trace) => trace.meta !== "detail").map((trace) => {
+  for (const trace of figure.data) {
     trace.showlegend = false;
-    if (trace.type === "scattergl") trace.type = "scatter"; // one WebGL context a panel is too many
-    if (trace.marker) {
-      trace.marker.showscale = false;
-      trace.marker.size = Math.min(trace.marker.size ?? 5, 6);
-    }
-    return trace;
-  });
+    if (!trace.marker) continue;
+    trace.marker.showscale = false;
+    trace.marker.size = Math.min(trace.marker.size ?? 5, 6);
+  }
   const { layout } = figure;
   layout.margin = { l: 46, r: 46, t: 8, b: 30 };
   layout.annotations = [];

@@ -1,6 +1,7 @@
 // Figures come in the light colours; the dark theme exchanges them one for one.
 
-const palette = await (await fetch(new URL("palette.json", import.meta.url))).json();
+import palette from "./palette.json" with { type: "json" };
+
 const toDark = new Map(Object.entries(palette.light).map(([name, colour]) => [colour, palette.dark[name]]));
 
 const theme = () => document.documentElement.dataset.theme;

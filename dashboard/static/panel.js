@@ -88,8 +88,8 @@ export function primePicker(suite, query, { all = false } = {}) {
 
 // What the words of the choices mean: nobody should have to know our language.
 const MEANINGS = {
-  robust: "Robust: medians over seeds that count runs stopped early, with intervals.",
-  paper: "Paper: its own rules, means over the seeds that got there and the closest approach of the curves.",
+  robust: "Robust: medians over all seeds, runs stopped early included, with intervals.",
+  paper: "Paper: the released code's rules, means over the seeds that reached the threshold and the closest approach of the curves.",
   online: "Online: training accuracy is read during the epoch, with dropout, as the paper does.",
   eval: "Eval: training accuracy is read after the epoch, without dropout.",
 };
@@ -142,7 +142,7 @@ export function measuring(query, suite, choices, names, more = {}) {
   const others = names.filter((name) => name in fields);
   const changed = names.some((name) => query.has(name));
   const reset = el("button", { type: "button", class: "button", hidden: !changed,
-    onclick: () => set(Object.fromEntries(names.map((name) => [name, null]))) }, "Back to the suite's own");
+    onclick: () => set(Object.fromEntries(names.map((name) => [name, null]))) }, "Reset to the suite's defaults");
   const said = [query.get("method"), query.get("clock"), query.get("units"), changed && "changed"].filter(Boolean).join(", ");
   const meant = [query.get("method"), query.get("clock")].map((word) => MEANINGS[word]).filter(Boolean).join(" ");
   return el("details", { class: "pop more" },
@@ -151,7 +151,7 @@ export function measuring(query, suite, choices, names, more = {}) {
     el("div", { class: "pop-panel" },
       meant && el("p", { id: "measured-words", hidden: true }, meant),
       el("div", { class: "choices" }, choices),
-      sliders.length > 0 && el("p", { class: "hint" }, "Accuracies are rungs of the stored ladder, 50 % to 99.9 %. Runs that stopped at an accuracy cannot tell what came after it; a chart that would need it says so."),
+      sliders.length > 0 && el("p", { class: "hint" }, "Thresholds lie between 50 % and 99.9 %, at most at the accuracy where the runs stopped."),
       el("div", { class: "sliders" }, sliders.map((name) =>
         thresholdSlider(rich(THRESHOLDS[name]), name, Number(query.get(name) ?? usual[name]), { onMove: () => (reset.hidden = false) }))),
       el("div", { class: "inline-form" }, others.map((name) => fields[name]()), reset)));

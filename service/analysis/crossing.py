@@ -33,13 +33,13 @@ from groktime.service.analysis.roots import (
 )
 from groktime.service.analysis.survival import (
     CountArray,
+    ResampledMedians,
     SpeedCurve,
     SpeedCurves,
     curve_points,
     horizons,
     kaplan_meier_curve,
     mean_over_reached,
-    median_rates_under_weights,
     rate_bounds,
 )
 from groktime.service.errors import AnalysisError
@@ -93,6 +93,7 @@ LEAST_RESOLVED = 2  # widths of known order below which nothing is said of the o
 STEP = 2  # widths are even; with H heads they are multiples of 2H
 BEYOND = 1.25  # how much further out a width is looked for
 WIDE = 0.1  # decades: an interval wider than this is worth more seeds
+AT_ONCE = 2**16  # rates of resamples, half a megabyte: several arrays of them stay in the cache
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -447,7 +448,7 @@ def _first_is_downward(changes: SignChanges) -> BoolArray:
 def _roots(at: FloatArray, rate: FloatArray, changes: SignChanges) -> tuple[Root, ...]:
     roots = []
     for k in np.flatnonzero(changes.found[:, 0]):
-        low, high = float(changes.low[k, 0]), float(changes.high[k, 0])
+        low, high = (float(end[0]) for end in changes.place(np.array([k]), np.array([0])))
         epochs = float(1 / np.interp(low, at, rate)) if low == high else None
         roots.append(
             Root(
@@ -585,25 +586,30 @@ def resampled_crossings(
     at = knots(mem_params, gen_params)
     if len(at) < 2:
         return np.empty(0), np.empty(0), np.empty(0, dtype=np.bool_)
+    mem_horizons, gen_horizons = horizons(mem), horizons(gen)
     keep = np.zeros(len(at), dtype=np.bool_)
     for q in powers:
         keep |= deciding_knots(
-            at_knots(at, mem_params, mem_bounds**q, horizons(mem) ** q),
-            at_knots(at, gen_params, gen_bounds**q, horizons(gen) ** q),
+            at_knots(at, mem_params, mem_bounds**q, mem_horizons**q),
+            at_knots(at, gen_params, gen_bounds**q, gen_horizons**q),
         )
     at = at[keep]
     mem, gen = _around(mem, mem_params, at), _around(gen, gen_params, at)
-    mem_params, mem_rates = median_rates_under_weights(mem, seeds, weights, powers)
-    gen_params, gen_rates = median_rates_under_weights(gen, seeds, weights, powers)
+    mem_medians = ResampledMedians.of(mem, seeds, weights)
+    gen_medians = ResampledMedians.of(gen, seeds, weights)
+    mem_horizons, gen_horizons = horizons(mem), horizons(gen)
     count = weights.shape[1]
     low, high, crosses = np.empty(count), np.empty(count), np.empty(count, dtype=np.bool_)
+    step = len(powers) * max(1, AT_ONCE // len(at))
     for turn, q in enumerate(powers):
-        own = slice(turn, None, len(powers))
-        low[own], high[own], crosses[own] = _ranges(
-            np.log(at),
-            at_knots(at, mem_params, mem_rates[turn], horizons(mem) ** q),
-            at_knots(at, gen_params, gen_rates[turn], horizons(gen) ** q),
-        )
+        mem_rates, gen_rates = mem_medians.rates(q), gen_medians.rates(q)
+        for first in range(turn, count, step):
+            own = slice(first, first + step, len(powers))
+            low[own], high[own], crosses[own] = _ranges(
+                np.log(at),
+                at_knots(at, mem_medians.params, mem_rates(own), mem_horizons**q),
+                at_knots(at, gen_medians.params, gen_rates(own), gen_horizons**q),
+            )
     return low, high, crosses
 
 
@@ -613,18 +619,19 @@ def _around(runs: FirstPassages, params: FloatArray, at: FloatArray) -> FirstPas
     return runs.where(np.isin(runs.params, params[np.union1d(right, right - 1)]))
 
 
-def _ranges(at: FloatArray, mem: Rates, gen: Rates) -> tuple[FloatArray, FloatArray, BoolArray]:
+def _ranges(
+    log_knots: FloatArray, mem: Rates, gen: Rates
+) -> tuple[FloatArray, FloatArray, BoolArray]:
     """Where each resample's main change can be, in log P, and whether there is one."""
-    changes = sign_changes(at, mem, gen)
+    changes = sign_changes(log_knots, mem, gen)
     main = _main_change(changes)
     crosses = main >= 0
     rank = np.cumsum(changes.found, axis=0, dtype=np.int16)
     is_main = changes.found & (rank == (main + 1).astype(np.int16))
-    k = np.argmax(is_main, axis=0)
-    column = np.arange(len(main))
-    low, high = changes.low[k, column], changes.high[k, column]
     only_slower = changes.any_slower & ~changes.any_faster
     only_faster = changes.any_faster & ~changes.any_slower
-    low = np.where(crosses, low, np.where(only_slower, changes.last, -np.inf))
-    high = np.where(crosses, high, np.where(only_faster, changes.first, np.inf))
+    low = np.where(only_slower, changes.last, -np.inf)
+    high = np.where(only_faster, changes.first, np.inf)
+    at_root = np.flatnonzero(crosses)
+    low[at_root], high[at_root] = changes.place(np.argmax(is_main[:, at_root], axis=0), at_root)
     return low, high, crosses

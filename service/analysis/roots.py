@@ -23,26 +23,6 @@ from groktime.service.analysis.inputs import (
 
 
 @dataclass(frozen=True, eq=False)
-class SignChanges:
-    """All sign changes of B pairs of curves at K knots; arrays are (K, B).
-
-    Entry [k, b] describes the change that ends at knot k: log P of both ends of where it can
-    be (equal for an interpolated root), and whether memorisation becomes the faster one.
-    """
-
-    known: BoolArray  # the order at the knot
-    found: BoolArray
-    low: FloatArray
-    high: FloatArray
-    downward: BoolArray
-    resolved: IntArray  # (B,) knots with a known sign
-    first: FloatArray  # (B,) log P of the first of them, NaN without any
-    last: FloatArray  # (B,) and of the last
-    any_slower: BoolArray  # (B,) memorisation slower at some knot
-    any_faster: BoolArray  # (B,) memorisation at least as fast at some knot
-
-
-@dataclass(frozen=True, eq=False)
 class Rates:
     """One curve at K knots: 1/T of B resamples, (K, B), and the rate an unreached one is below."""
 
@@ -52,6 +32,47 @@ class Rates:
     def at(self, rows: IntArray) -> Rates:
         """The curve at some of the knots."""
         return Rates(self.rate[rows], self.bound[rows])
+
+
+@dataclass(frozen=True, eq=False)
+class SignChanges:
+    """All sign changes of B pairs of curves at K knots; arrays are (K, B).
+
+    Entry [k, b] describes the change that ends at knot k, and whether memorisation becomes the
+    faster one there. `place` tells where it is.
+    """
+
+    log_knots: FloatArray  # (K,)
+    mem: Rates
+    gen: Rates
+    known: BoolArray  # the order at the knot
+    found: BoolArray
+    downward: BoolArray
+    resolved: IntArray  # (B,) knots with a known sign
+    first: FloatArray  # (B,) log P of the first of them, NaN without any
+    last: FloatArray  # (B,) and of the last
+    any_slower: BoolArray  # (B,) memorisation slower at some knot
+    any_faster: BoolArray  # (B,) memorisation at least as fast at some knot
+
+    def place(self, k: IntArray, at: IntArray) -> tuple[FloatArray, FloatArray]:
+        """log P of both ends of where the changes that end at knots `k` of resamples `at` can be.
+
+        They are equal for an interpolated root.
+        """
+        before = k - 1  # the last knot of known sign: mostly the neighbour
+        further = np.flatnonzero(~self.known[before, at])
+        if len(further):
+            known = self.known[:, at[further]] & (np.arange(len(self.known))[:, None] < k[further])
+            before[further] = len(known) - 1 - np.argmax(known[::-1], axis=0)
+        linear = before == k - 1
+        for rate in (self.mem.rate, self.gen.rate):
+            linear &= (rate[before, at] > 0) & (rate[k, at] > 0)
+        d0 = self.gen.rate[before, at] - self.mem.rate[before, at]
+        d1 = self.gen.rate[k, at] - self.mem.rate[k, at]
+        x0, x1 = self.log_knots[before], self.log_knots[k]
+        gap = np.where(linear, d0 - d1, 1.0)
+        root = x0 + (x1 - x0) * np.where(linear, d0, 0.0) / gap
+        return np.where(linear, root, x0), np.where(linear, root, x1)
 
 
 def knots(params_mem: FloatArray, params_gen: FloatArray) -> FloatArray:
@@ -76,23 +97,20 @@ def at_knots(at: FloatArray, params: FloatArray, rate: FloatArray, horizon: Floa
     if len(at) == 0 or np.array_equal(params, at):
         return Rates(rate[: len(at)], bound[: len(at)])
     right = np.clip(np.searchsorted(params, at), 1, len(params) - 1)
-    log_params, log_knots = np.log(params), np.log(at)
-    share = (log_knots - log_params[right - 1]) / (log_params[right] - log_params[right - 1])
-    rates = np.empty((len(at), rate.shape[1]))
-    bounds = np.empty(len(at))
-    unreached = rate == 0
-    some_unreached = unreached.any(axis=1)
-    for k, (r, s) in enumerate(zip(right, share, strict=True)):
-        if at[k] in (params[r - 1], params[r]):
-            own = r - 1 if at[k] == params[r - 1] else r
-            rates[k], bounds[k] = rate[own], bound[own]
-            continue
-        np.subtract(rate[r], rate[r - 1], out=rates[k])
-        rates[k] *= s
-        rates[k] += rate[r - 1]
-        if some_unreached[r - 1] or some_unreached[r]:
-            rates[k][unreached[r - 1] != unreached[r]] = np.nan
-        bounds[k] = max(bound[r - 1], bound[r])
+    left = right - 1
+    own = np.where(params[left] == at, left, right)
+    rates, bounds = rate[own], bound[own]
+    between = np.flatnonzero(params[own] != at)
+    if len(between):
+        left, right = left[between], right[between]
+        log_params = np.log(params)
+        share = (np.log(at)[between] - log_params[left]) / (log_params[right] - log_params[left])
+        inside = rate[right]
+        inside -= rate[left]
+        inside *= share[:, None]
+        inside += rate[left]
+        inside[(rate[left] == 0) != (rate[right] == 0)] = np.nan
+        rates[between], bounds[between] = inside, np.maximum(bound[left], bound[right])
     return Rates(rates, bounds)
 
 
@@ -119,44 +137,33 @@ def sign_changes(log_knots: FloatArray, mem: Rates, gen: Rates) -> SignChanges:
     A change between neighbouring knots at which both were reached is a root; next to an
     unreached side, or across knots of unknown sign, it is only bracketed by the knots around it.
     """
-    difference = gen.rate - mem.rate
     positive = gen.rate > mem.rate * (1 + ROUNDING)
     known = (mem.rate > 0) & (gen.rate > 0)
-    reached = known
     partly = np.flatnonzero(~known.all(axis=1))
     if len(partly):
-        known = known.copy()
         known[partly] |= _known_beside_unreached(mem.at(partly), gen.at(partly))
         positive &= known
-    found = np.zeros(difference.shape, dtype=np.bool_)
-    low = np.zeros(difference.shape)
-    high = np.zeros(difference.shape)
-    resamples = difference.shape[1]
-    last = np.full(resamples, len(difference) - 1, dtype=np.int64)  # latest knot of known sign
+    found = np.zeros(known.shape, dtype=np.bool_)
+    resamples = known.shape[1]
+    last = np.full(resamples, len(known) - 1, dtype=np.int64)  # latest knot of known sign
     if known.all():
         np.not_equal(positive[1:], positive[:-1], out=found[1:])
-        ends, at = np.nonzero(found)
-        located = _locate(log_knots, difference, reached, ends, ends - 1, at)
-        low[ends, at], high[ends, at] = located
     else:
         last[:] = -1
         last_positive = np.zeros(resamples, dtype=np.bool_)
-        for k in range(len(difference)):
-            turned = (positive[k] != last_positive) & known[k] & (last >= 0)
-            at = np.flatnonzero(turned)
-            if len(at):
-                found[k, at] = True
-                low[k, at], high[k, at] = _locate(log_knots, difference, reached, k, last[at], at)
+        for k in range(len(known)):
+            found[k] = (positive[k] != last_positive) & known[k] & (last >= 0)
             last[known[k]] = k
             last_positive = np.where(known[k], positive[k], last_positive)
     resolved = np.add.reduce(known, axis=0, dtype=np.int64)
     nothing = resolved == 0
     padded = np.append(log_knots, np.nan)  # a last entry for a resample without any known knot
     return SignChanges(
+        log_knots=log_knots,
+        mem=mem,
+        gen=gen,
         known=known,
         found=found,
-        low=low,
-        high=high,
         downward=found & ~positive,
         resolved=resolved,
         first=padded[np.where(nothing, -1, np.argmax(known, axis=0) if len(known) else -1)],
@@ -173,23 +180,6 @@ def _known_beside_unreached(mem: Rates, gen: Rates) -> BoolArray:
         | ((gen.rate == 0) & (mem.rate > 0) & (mem.rate >= gen.bound[:, None])),
         dtype=np.bool_,
     )
-
-
-def _locate(
-    log_knots: FloatArray,
-    difference: FloatArray,
-    reached: BoolArray,
-    k: IntArray | int,
-    before: IntArray,
-    at: IntArray,
-) -> tuple[FloatArray, FloatArray]:
-    """Both ends of where the change between knots `before` and k lies, for resamples `at`."""
-    d0, d1 = difference[before, at], difference[k, at]
-    x0, x1 = log_knots[before], log_knots[k]
-    linear = (before == k - 1) & reached[before, at] & reached[k, at]
-    gap = np.where(linear, d0 - d1, 1.0)
-    root = x0 + (x1 - x0) * np.where(linear, d0, 0.0) / gap
-    return np.where(linear, root, x0), np.where(linear, root, x1)
 
 
 GRID_POINTS = 1000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -140,10 +140,9 @@ def _median_table(
     event_times = np.append(time[order][event[order]], np.inf)
     drawn = weights[order]
     n_events = len(event_times) - 1
-    total = np.add.reduce(drawn, axis=0, dtype=np.int32)
     # Twice the draws and every pair of events must fit the type; bytes make this fast.
-    largest = max(2 * int(total.max(initial=0)), (n_events + 1) ** 2)
-    total = total.astype(np.min_scalar_type(largest))
+    largest = max(2 * len(drawn) * int(drawn.max(initial=0)), (n_events + 1) ** 2)
+    total = np.add.reduce(drawn, axis=0, dtype=np.min_scalar_type(largest))
     if np.all(event[order][:n_events]):
         low, high = _middle_by_counting(drawn[:n_events], total)
     else:
@@ -232,31 +231,47 @@ def kaplan_meier_curve(runs: FirstPassages) -> SpeedCurve:
     return SpeedCurve(width, params, np.array(centre, dtype=np.float64))
 
 
-def median_rates_under_weights(
-    runs: FirstPassages, seeds: IntArray, weights: CountArray, powers: Sequence[float] = (1.0,)
-) -> tuple[FloatArray, list[FloatArray]]:
-    """P of every width and 1 / Kaplan–Meier median there when seeds are drawn as blocks.
+@dataclass(frozen=True, eq=False)
+class ResampledMedians:
+    """Kaplan–Meier medians of every width when seeds are drawn as blocks.
 
-    `weights` is (seeds, B), row i counting the draws of `seeds[i]`, sorted. A width uses the
-    drawn seeds it has; where it has none of them it uses all its own, as the estimate does, so
-    that no resample loses a width. Resamples take the rates to each of `powers` by turns.
-    Returns (widths,) and for each power its resamples' rates, (widths, B / powers).
+    A width has few medians that can occur, so B resamples keep which of them is theirs, and rates
+    are made for some resamples at a time: ten thousand at once are larger than a cache, and memory
+    that is asked for and given back again and again costs more than the arithmetic.
     """
-    time, event = censoring_times(runs), ~np.isnan(runs.epoch)
-    a_block = np.isin(runs.seed, seeds)
-    row = np.searchsorted(seeds, runs.seed)
-    _, params, members = _by_width(runs)
-    turns = [range(turn, weights.shape[1], len(powers)) for turn in range(len(powers))]
-    rates = [np.empty((len(members), len(turn))) for turn in turns]
-    for k, m in enumerate(members):
-        drawn = m[a_block[m]]
-        medians, pick = _median_table(time[drawn], event[drawn], weights[row[drawn]])
-        if len(drawn) < len(seeds):  # only then can a resample have drawn none of them
-            medians[-1] = KaplanMeier.of(time[m], event[m]).median()
-        for turn, q in enumerate(powers):
-            # Raised before they are spread over resamples.
-            np.take((1 / medians) ** q, pick[turn :: len(powers)], out=rates[turn][k])
-    return params, rates
+
+    params: FloatArray  # (widths,)
+    medians: FloatArray  # that can occur, width after width
+    pick: IndexArray  # (widths, B): where each resample's stands among them
+
+    @classmethod
+    def of(cls, runs: FirstPassages, seeds: IntArray, weights: CountArray) -> ResampledMedians:
+        """`weights` is (seeds, B), row i counting the draws of `seeds[i]`, sorted.
+
+        A width uses the drawn seeds it has; where it has none of them it uses all its own, as the
+        estimate does, so that no resample loses a width.
+        """
+        time, event = censoring_times(runs), ~np.isnan(runs.epoch)
+        a_block = np.isin(runs.seed, seeds)
+        row = np.searchsorted(seeds, runs.seed)
+        _, params, members = _by_width(runs)
+        most = sum((len(m) + 1) ** 2 + 1 for m in members)
+        pick = np.empty((len(members), weights.shape[1]), dtype=np.min_scalar_type(most))
+        tables, before = [np.empty(0)], 0
+        for k, m in enumerate(members):
+            drawn = m[a_block[m]]
+            medians, own = _median_table(time[drawn], event[drawn], weights[row[drawn]])
+            if len(drawn) < len(seeds):  # only then can a resample have drawn none of them
+                medians[-1] = KaplanMeier.of(time[m], event[m]).median()
+            np.add(own, before, out=pick[k], dtype=pick.dtype)
+            tables.append(medians)
+            before += len(medians)
+        return cls(params, np.concatenate(tables), pick)
+
+    def rates(self, power: float = 1.0) -> Callable[[slice], FloatArray]:
+        """(1 / median)^power of the resamples that are asked for, (widths, resamples)."""
+        occurring = (1 / self.medians) ** power
+        return lambda resamples: np.take(occurring, self.pick[:, resamples])
 
 
 def rate_bounds(runs: FirstPassages) -> tuple[FloatArray, FloatArray]:

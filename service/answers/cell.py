@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from sqlalchemy import Connection
 
@@ -24,6 +27,7 @@ from groktime.service.answers.question import (
     Setting,
     SettingValue,
     asked_runs,
+    prime_runs,
 )
 from groktime.service.spec import DATA_COLUMNS, MODEL_COLUMNS, OPTIMISER_COLUMNS, SETTING_COLUMNS
 
@@ -72,7 +76,16 @@ def swept_axes(runs: pd.DataFrame) -> tuple[str, ...]:
 
 def _varying(runs: pd.DataFrame) -> list[str]:
     """Setting columns with more than one value: most have one, and need no look at each run."""
-    return [name for name in SETTING_COLUMNS if runs[name].nunique(dropna=False) > 1]
+    return [name for name in SETTING_COLUMNS if not _constant(runs[name])]
+
+
+def _constant(column: pd.Series[Any]) -> bool:
+    values = column.to_numpy()
+    if not len(values):
+        return True
+    if pd.isna(values[0]):
+        return bool(pd.isna(values).all())
+    return bool((values == values[0]).all())
 
 
 def cells(
@@ -133,7 +146,9 @@ class _SpeedRuns:
 
     def __init__(self, runs: pd.DataFrame) -> None:
         self._runs = runs
-        self._varying = set(_varying(runs)) if len(runs) else set()
+        self._varying = set(_varying(runs))
+        columns = SETTING_COLUMNS if len(runs) else ()
+        self._first = {name: setting_value(runs[name].iloc[0]) for name in columns}
 
     @property
     def usual_labels(self) -> Labels:
@@ -150,14 +165,14 @@ class _SpeedRuns:
         runs = self._runs
         if not len(runs):
             return runs
-        keep = (runs["prime"] == prime) & (runs["n_train"] == n_train)
-        if "task" in self._varying or runs["task"].iloc[0] != labels:
-            keep &= runs["task"] == labels
         columns = SHARED_COLUMNS if labels == "random" else (*DATA_COLUMNS[1:], *SHARED_COLUMNS)
-        for name in columns:
-            if name in self._varying:
-                keep &= runs[name] == values[name]
-            elif setting_value(runs[name].iloc[0]) != values[name]:
+        wanted: dict[str, SettingValue] = {"prime": prime, "n_train": n_train, "task": labels}
+        wanted.update((name, values[name]) for name in columns)
+        keep = np.full(len(runs), True)
+        for name, value in wanted.items():
+            if name in ("prime", "n_train", "task") or name in self._varying:
+                keep &= runs[name].to_numpy() == value
+            elif self._first[name] != value:
                 return runs.iloc[:0]
         return runs[keep]
 
@@ -186,16 +201,18 @@ def sortable(value: object) -> tuple[int, float, str]:
     return 1, 0.0, str(value)
 
 
-def diverged(runs: pd.DataFrame) -> pd.Series[bool]:
+def diverged(runs: pd.DataFrame) -> npt.NDArray[np.bool_]:
     """Failed by a non-finite loss: counts as never reached, and is shown apart."""
-    return (runs["state"] == "failed") & (runs["reason"] == "diverged")
+    failed = runs["state"].to_numpy() == "failed"
+    return np.asarray(failed & (runs["reason"].to_numpy() == "diverged"), dtype=bool)
 
 
 def closed(runs: pd.DataFrame) -> tuple[pd.DataFrame, dict[int, int]]:
     """Runs that count (done, set aside, or diverged) and by width how many are not there yet."""
-    counts = runs["state"].isin(("done", "set_aside")) | diverged(runs)
-    missing = runs.loc[~counts, "width"].value_counts()
-    return runs[counts], {int(str(w)): int(n) for w, n in missing.items()}
+    state = runs["state"].to_numpy()
+    counts = (state == "done") | (state == "set_aside") | diverged(runs)
+    missing = Counter(runs["width"].to_numpy()[~counts].tolist())
+    return runs[counts], dict(missing)
 
 
 def first_passages(cell: Cell, convention: Convention) -> FirstPassages:
@@ -209,7 +226,7 @@ def first_passages(cell: Cell, convention: Convention) -> FirstPassages:
         seed=runs["seed"].to_numpy(),
         epoch=runs["t_mem"].to_numpy(dtype=float),
         last_epoch=runs["last_epoch"].to_numpy(dtype=float),
-        diverged=diverged(runs).to_numpy(),
+        diverged=diverged(runs),
         missing=missing,
         clock=convention.clock,
         threshold=convention.thresholds.t_mem,
@@ -235,7 +252,7 @@ def grok_runs(cell: Cell, convention: Convention) -> GrokRuns:
         e_val=runs["e_val"].to_numpy(dtype=float),
         t_gen=runs["t_gen"].to_numpy(dtype=float),
         last_epoch=runs["last_epoch"].to_numpy(dtype=float),
-        diverged=diverged(runs).to_numpy(),
+        diverged=diverged(runs),
         missing=missing,
         clock=convention.clock,
         train_threshold=thresholds.e_train,
@@ -252,10 +269,9 @@ def grok_runs(cell: Cell, convention: Convention) -> GrokRuns:
 
 
 def _check_threshold(name: str, value: float, runs: pd.DataFrame, column: str) -> None:
-    """Runs that stopped at an accuracy know nothing of what would have come after it."""
-    stops = runs.loc[runs["stop_rule"] == "threshold", column].dropna()
-    if len(stops) and value > float(stops.min()):
-        limit = float(stops.min())
+    """Runs that stopped at an accuracy (others have none) know nothing of what comes after it."""
+    limit = runs[column].min()  # NaN where no run did
+    if value > limit:
         raise QuestionError(
             name, value, f"at most {limit:g}", f"{value:g} is above {limit:g}, where runs stopped"
         )
@@ -315,12 +331,12 @@ def prime_cells(
 ) -> tuple[CellResults, ...]:
     """The cells of one prime that pass the filters.
 
-    They are kept for this revision: whoever chooses a suite and whoever answers from it share what
-    was read and computed.
+    They are kept with the runs that were read: whoever chooses a suite and whoever answers from it
+    share what was read and computed.
     """
     asked = tuple(sorted((name, repr(value)) for name, value in filters.items()))
     where = (str(connection.engine.url), suite.id, prime, asked, convention)
-    stamp = (suite.hash, suite.revision)
+    stamp = prime_runs(connection, suite, convention, prime)
     kept = _kept.get(where, stamp)
     if isinstance(kept, tuple):
         return kept

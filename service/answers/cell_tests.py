@@ -6,7 +6,7 @@ with the clock; the order of the primes hardly does. So it is told under other c
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Annotated
 
@@ -516,10 +516,14 @@ T_MEM = (0.9, 0.93, 0.95, 0.96, 0.97, 0.98, 0.985, 0.99)  # accuracies that coun
 UNANSWERABLE = (QuestionError, InputError)
 
 
-def offsets(connection: Connection, question: Question) -> tuple[Offset, ...]:
+def offsets(
+    connection: Connection, question: Question, only: Collection[str] = VARIED
+) -> tuple[Offset, ...]:
     """One row for each convention; those that the suite's runs cannot answer are left out."""
     found = []
     for varied, changed in VARIED.items():
+        if varied not in only:
+            continue
         asked = replace(question, **changed)  # type: ignore[arg-type]
         try:
             found.append(_offset(connection, asked, varied))

@@ -119,8 +119,9 @@ def baseline_cells(
     taken = kept[0].setting
     others = tuple(dict(items) for items in settings if dict(items) != dict(taken))
     named = ", ".join(f"{axis} {_shown(value)}" for axis, value in taken.items())
-    more = "1 other setting" if len(others) == 1 else f"{len(others)} other settings"
-    why = f"{named}: the baseline, as no setting was named; there are {more}"
+    are = "is" if len(others) == 1 else "are"
+    more = count(len(others), "other setting")
+    why = f"{named}, the baseline; no setting was named, and there {are} {more}"
     return kept, Choice(setting=why, other_settings=others)
 
 
@@ -294,12 +295,12 @@ def _best(
     both = sum(standing.rank == 2 for standing in standings)
     finished = sum(standing.finished for standing in standings)
     if prime is None:
-        why = f"crossing and onset at {both} of its {count(len(one.primes), 'prime')}"
-        return one.name, f"{why}, the best of {count(len(having), 'suite')}"
-    points = ("no crossing yet", "a crossing", "crossing and onset")
+        why = f"a crossing and an onset at {both} of its {count(len(one.primes), 'prime')}"
+        return one.name, f"{why}: the best of {count(len(having), 'suite')}"
+    points = ("no crossing yet", "a crossing", "a crossing and an onset")
     point = points[standings[0].rank] if standings else points[0]
     why = f"{point} from {count(finished, 'run')}"
-    return one.name, f"{why}, the best of {count(len(having), 'suite')}{at}"
+    return one.name, f"{why}: the best of {count(len(having), 'suite')}{at}"
 
 
 def _order(one: _Counts, standings: Sequence[Standing]) -> tuple[int, ...]:
@@ -332,8 +333,8 @@ def _with_prime(connection: Connection, question: Question) -> Question:
         return standing.rank, standing.inside, standing.answers, standing.finished > 0, -away
 
     best = max(standings, key=order)
-    points = ("has no crossing yet", "has a crossing", "has crossing and onset")[best.rank]
-    why = f"p = {best.prime} {points}, as no prime of {len(primes)} was named"
+    points = ("has no crossing yet", "has a crossing", "has a crossing and an onset")[best.rank]
+    why = f"p = {best.prime} {points}; none of {len(primes)} primes was named"
     return replace(question, prime=best.prime, choice=replace(question.choice, prime=why))
 
 

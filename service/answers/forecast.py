@@ -453,10 +453,13 @@ def _question(suite: str, prime: int, spec: Mapping[str, Any]) -> Question:
 
 # A run that is shared with another suite was trained for that one where it is older.
 BEGUN = """
-SELECT s.frozen_at, s.recorded ->> 'frozen' AS claimed,
-       (SELECT min(a.started_at) FROM suite_runs sr JOIN attempts a ON a.run_id = sr.run_id
-        WHERE sr.suite_id = s.id AND NOT sr.inherited) AS first_run
-FROM suites s WHERE s.id = :suite
+SELECT s.frozen_at, s.recorded ->> 'frozen' AS claimed, min(b.started_at) AS first_run,
+    count(*) FILTER (WHERE b.started_at < s.frozen_at) AS trained_before, count(*) AS trained
+FROM suites s LEFT JOIN LATERAL (
+    SELECT min(a.started_at) AS started_at
+    FROM suite_runs sr JOIN attempts a ON a.run_id = sr.run_id
+    WHERE sr.suite_id = s.id AND NOT sr.inherited GROUP BY sr.run_id) b ON true
+WHERE s.id = :suite GROUP BY s.id
 """
 
 When = Literal["before", "after", "never", "untrained"]
@@ -478,13 +481,16 @@ class ScoredForecast:
 class Registration:
     """When a suite was frozen, when its first run began, and its forecasts, oldest first.
 
-    `frozen`: before or after the first run, never, or before any (`untrained`).
+    `frozen`: before or after the first run, never, or before any (`untrained`). Of the suite's own
+    `trained` runs `trained_before` had begun when it was frozen, perhaps for another suite.
     """
 
     frozen: When
     frozen_at: datetime | None
     claimed: bool
     first_run: datetime | None
+    trained_before: int
+    trained: int
     forecasts: tuple[ScoredForecast, ...]
 
 
@@ -496,6 +502,8 @@ def registration(connection: Connection, suite: SuiteRecord) -> Registration:
         frozen_at=row.frozen_at,
         claimed=row.claimed is not None,
         first_run=row.first_run,
+        trained_before=row.trained_before,
+        trained=row.trained,
         forecasts=tuple(
             _scored(connection, stored, row.first_run)
             for stored in reversed(list_forecasts(connection, suite.id))

@@ -304,6 +304,12 @@ class Kept:
             self._values.move_to_end(key)
             return found[1]
 
+    def last(self, key: Hashable) -> object | None:
+        """The value put last, whatever its stamp."""
+        with self._lock:
+            found = self._values.get(key)
+            return None if found is None else found[1]
+
     def put(self, key: Hashable, stamp: Hashable, value: object) -> None:
         with self._lock:
             self._values[key] = (stamp, value)
@@ -314,10 +320,14 @@ class Kept:
 
 @dataclass(frozen=True, eq=False)
 class PrimeRuns:
-    """What one prime of a suite is answered from: its runs, and the suite's capacity runs."""
+    """What one prime of a suite is answered from: its runs, and the suite's capacity runs.
+
+    `rows` identifies the versions of the rows that were read; None: nobody looked.
+    """
 
     runs: pd.DataFrame
     capacity: pd.DataFrame
+    rows: Hashable = None
 
 
 MOST_PRIMES = 32  # kept, some megabytes each
@@ -331,23 +341,45 @@ def prime_runs(
     kept = _prime_runs.get(_place(connection, suite, convention, prime), _moment(suite))
     if isinstance(kept, PrimeRuns):
         return kept
-    return _read_primes(connection, suite, convention, [prime])[prime]
+    return _read_primes(connection, suite, convention, {prime: None})[prime]
+
+
+# Postgres marks each version of a row with the transaction that wrote it (xmin): where all versions
+# are the same, nothing has changed. Prime NULL: the suite's capacity runs.
+ROWS = """
+SELECT CASE WHEN r.kind <> 'capacity' THEN r.prime END AS prime, count(*) AS runs,
+    bit_xor(hashint8extended(2 * r.id::bigint + sr.inherited::int, r.xmin::text::bigint)) AS rows
+FROM suite_runs sr JOIN runs r ON r.id = sr.run_id
+WHERE sr.suite_id = :suite GROUP BY 1 ORDER BY 1
+"""
 
 
 def keep_primes(connection: Connection, suite: SuiteRecord, convention: Convention) -> list[int]:
     """The suite's primes, with their runs read by one statement for questions about each.
 
-    Of a suite with more of them than are kept, runs are read as they are asked for.
+    A prime whose rows have not changed keeps what was read, and with it what was computed. Of a
+    suite with more primes than are kept, runs are read as they are asked for.
     """
-    primes = primes_of(connection, suite.id)
-    missing = [
-        prime
-        for prime in primes
-        if _prime_runs.get(_place(connection, suite, convention, prime), _moment(suite)) is None
-    ]
-    if missing and len(primes) <= MOST_PRIMES:
-        _read_primes(connection, suite, convention, missing)
-    return primes
+    moment = _moment(suite)
+    read = connection.execute(text(ROWS), {"suite": suite.id})
+    versions = {row.prime: (row.runs, row.rows) for row in read}
+    capacity = versions.pop(None, None)
+    if len(versions) > MOST_PRIMES:
+        return list(versions)
+    changed: dict[int, Hashable] = {}
+    for prime, own in versions.items():
+        place = _place(connection, suite, convention, prime)
+        if _prime_runs.get(place, moment) is not None:
+            continue
+        rows = (suite.hash, own, capacity)
+        last = _prime_runs.last(place)
+        if isinstance(last, PrimeRuns) and last.rows == rows:
+            _prime_runs.put(place, moment, last)
+        else:
+            changed[prime] = rows
+    if changed:
+        _read_primes(connection, suite, convention, changed)
+    return list(versions)
 
 
 def _place(
@@ -361,8 +393,12 @@ def _moment(suite: SuiteRecord) -> Hashable:
 
 
 def _read_primes(
-    connection: Connection, suite: SuiteRecord, convention: Convention, primes: Sequence[int]
+    connection: Connection,
+    suite: SuiteRecord,
+    convention: Convention,
+    primes: Mapping[int, Hashable],
 ) -> dict[int, PrimeRuns]:
+    """Read the runs of these primes; each is given with the versions of its rows."""
     from groktime.db.frames import runs_frame
 
     frame = runs_frame(
@@ -370,14 +406,14 @@ def _read_primes(
         suite.id,
         ("speed", "grok"),
         _passages(convention.clock, convention.thresholds),
-        {"prime": primes},
+        {"prime": list(primes)},
         whole=("capacity",),
     )
     count = int((frame["kind"] != "capacity").sum())  # these come first
     runs, capacity = frame.iloc[:count], frame.iloc[count:]
     found = {
-        prime: PrimeRuns(runs if len(primes) == 1 else runs[runs["prime"] == prime], capacity)
-        for prime in primes
+        prime: PrimeRuns(runs if len(primes) == 1 else runs[runs["prime"] == prime], capacity, rows)
+        for prime, rows in primes.items()
     }
     for prime, kept in found.items():
         _prime_runs.put(_place(connection, suite, convention, prime), _moment(suite), kept)

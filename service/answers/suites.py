@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
 from sqlalchemy import Connection, text
@@ -16,11 +16,12 @@ from groktime.db.records import (
     Failure,
     SuiteRecord,
     coverage_frame,
+    coverage_frames,
     coverage_rows,
     failures,
     progress,
 )
-from groktime.service.answers.question import Setting, SettingValue
+from groktime.service.answers.question import Kept, Setting, SettingValue
 from groktime.service.spec import KINDS, SETTING_COLUMNS
 
 if TYPE_CHECKING:
@@ -62,11 +63,26 @@ class SuiteSummary:
     ]
 
 
+RunCounts: TypeAlias = "Mapping[int, pd.DataFrame]"  # by suite
+
+
+def run_counts(connection: Connection, suites: Sequence[int]) -> RunCounts:
+    """The runs of these suites as their summaries count them, read by one statement."""
+    return coverage_frames(connection, suites, ("prime", "task")) if suites else {}
+
+
 def suite_summary(
-    connection: Connection, suite: SuiteRecord, default_suite: str | None
+    connection: Connection,
+    suite: SuiteRecord,
+    default_suite: str | None,
+    shape: pd.DataFrame | None = None,
 ) -> SuiteSummary:
-    """What one suite is and how far; `default_suite` answers where none is named."""
-    shape = coverage_frame(connection, suite.id, ("prime", "n_train", *SETTING_COLUMNS))
+    """What one suite is and how far; `default_suite` answers where none is named.
+
+    `shape` are its runs where they have been counted with those of others.
+    """
+    if shape is None:
+        shape = run_counts(connection, [suite.id])[suite.id]
     own = shape[~shape["inherited"]]
     compared = shape[shape["kind"] != "capacity"]
     return SuiteSummary(
@@ -81,7 +97,7 @@ def suite_summary(
         complete=not suite.open,
         primes=tuple(sorted({int(p) for p in compared["prime"]})),
         untrained=_untrained(compared),
-        axes=axis_values(shape),
+        axes=_axes(connection, suite),
         labels=tuple(sorted({str(task) for task in shape.loc[shape["kind"] == "speed", "task"]})),
         kinds={kind: int(shape.loc[shape["kind"] == kind, "runs"].sum()) for kind in KINDS},
         trains=shown_kinds(set(own["kind"])),
@@ -90,6 +106,27 @@ def suite_summary(
         analysis=suite.analysis,
         recorded=suite.recorded,
     )
+
+
+# A run's settings never change, so that a suite of the same runs has the same axes.
+LINKS = """
+SELECT count(*), bit_xor(hashint8extended(run_id, 0)) FROM suite_runs WHERE suite_id = :suite
+"""
+MOST_SUITES = 256
+_kept_axes = Kept(MOST_SUITES)
+
+
+def _axes(connection: Connection, suite: SuiteRecord) -> Mapping[str, tuple[SettingValue, ...]]:
+    """Values of every swept axis; to count runs by all their settings takes longest of all."""
+    where = (str(connection.engine.url), suite.id)
+    runs = tuple(connection.execute(text(LINKS), {"suite": suite.id}).one())
+    kept = _kept_axes.get(where, runs)
+    if isinstance(kept, dict):
+        return kept
+    by = ("prime", "n_train", *SETTING_COLUMNS)
+    found = axis_values(coverage_frame(connection, suite.id, by))
+    _kept_axes.put(where, runs, found)
+    return found
 
 
 def shown_kinds(own: Collection[str]) -> tuple[str, ...]:

@@ -193,7 +193,8 @@ def report(
         list[str] | None,
         typer.Argument(
             metavar="SUITE",
-            help="Suites, one chapter each, or paper: pages of all; default: the fullest one.",
+            help="Suites, one chapter each; paper: pages of all. Default: the one that can "
+            "answer most.",
         ),
     ] = None,
     *,

@@ -104,9 +104,7 @@ def make(
         typer.echo(json.dumps({"id": number, "suite": answer.suite, "predictions": predictions}))
         return
     _tell_forecast(answer, Console(highlight=False))
-    typer.echo(
-        f"forecast {number} is written down; score it with: groktime forecast score {number}"
-    )
+    typer.echo(f"stored as forecast {number}; score it with: groktime forecast score {number}")
 
 
 @app.command()
@@ -140,9 +138,7 @@ def state(
     if as_json:
         typer.echo(json.dumps({"id": number, "suite": suite}))
         return
-    typer.echo(
-        f"forecast {number} is written down; score it with: groktime forecast score {number}"
-    )
+    typer.echo(f"stored as forecast {number}; score it with: groktime forecast score {number}")
 
 
 REQUIRED = ("quantity", "low", "high", "why")
@@ -341,7 +337,7 @@ def _tell_forecast(answer: ForecastAnswer, console: Console) -> None:
     )
     if answer.known_before:
         known = ", ".join(map(str, answer.known_before))
-        console.print(f"{known}: already trained, so this checks the laws and forecasts nothing")
+        console.print(f"{known}: already trained, so this checks the laws and is no forecast")
 
 
 def _tell_score(answer: ScoreAnswer, console: Console) -> None:

@@ -147,15 +147,15 @@ def demo(
 
     groktime demo --check
     """
-    from groktime.service.sweep.driver import terminated_as_interrupt
+    from groktime.service.sweep.interruption import interruptible
 
     console = Console(stderr=check, highlight=False)
     settings = get_settings()
     suite = load_suite("demo")
-    with terminated_as_interrupt(), listening(0 if check else port) as ours, database() as engine:
+    with interruptible(), listening(0 if check else port) as ours, database() as engine:
         load_recordings(engine, console)
         train(suite, engine, settings, console)
-        console.print(f"3. {'asking' if check else 'serving'}: a few seconds")
+        console.print(f"3. {'computing the crossing' if check else 'serving'}: a few seconds")
         with serving(settings, ours) as server:
             address = f"http://{HOST}:{ours.getsockname()[1]}"
             answer = ask(address, suite)
@@ -204,7 +204,7 @@ def load_recordings(engine: Engine, console: Console) -> None:
     from groktime.service.suites.loader import check_stored
 
     recordings = sorted(RECORDINGS.glob("*.groktime"))
-    console.print(f"1. loading recorded runs: {count(len(recordings), 'suite')}, half a minute")
+    console.print(f"1. loading recorded runs of {count(len(recordings), 'suite')}: half a minute")
     for recording in recordings:
         loaded = load_dump(engine, recording, check_stored)
         if loaded.taken:
@@ -226,8 +226,9 @@ def train(suite: Suite, engine: Engine, settings: Settings, console: Console) ->
     if plan.to_train:
         takes = duration(plan.core_seconds / cores(options))
         console.print(
-            f"2. training {count(plan.to_train, 'run')} through Ray Tune: about {takes} and half a "
-            f"minute to start, on {count(cores(options), 'core')} that do nothing else"
+            f"2. training {count(plan.to_train, 'run')} through Ray Tune: about {takes} after half "
+            f"a minute to start, if {count(cores(options), 'core')} have nothing else to do",
+            soft_wrap=True,
         )
     else:
         console.print("2. nothing to train")

@@ -31,7 +31,7 @@ def status(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for machines.")] = False,
 ) -> None:
-    """Cells × seeds of a suite: done, running, stale, failed, censored; speed and time left.
+    """Progress of a suite: runs done, running, stale, failed and censored, speed, time left.
 
     Of a located suite also both points of every cell, what they took and what comes next.
 
@@ -115,9 +115,9 @@ def print_cells(answer: CoverageAnswer, console: Console, *, is_located: bool = 
     console.print(_table(rows, to_the_left=("kind", "setting")))
     if answer.runs_per_minute and answer.states.running:
         left = "" if is_located else f", {_left(answer)} left"
-        console.print(f"{answer.runs_per_minute:.1f} runs a minute{left}")
+        console.print(f"{answer.runs_per_minute:.1f} runs per minute{left}")
     elif answer.states.stale or answer.states.pending:
-        console.print(f"nothing is being trained; groktime sweep {answer.suite} goes on")
+        console.print(f"nothing is being trained; continue with: groktime sweep {answer.suite}")
     for failure in answer.failures:
         console.print(f"{failure.runs} failed: {failure.reason} (such as run {failure.example})")
     if answer.inherited:
@@ -125,7 +125,7 @@ def print_cells(answer: CoverageAnswer, console: Console, *, is_located: bool = 
 
 
 def print_placement(answer: PlacementAnswer, console: Console) -> None:
-    """One line a cell of a located suite: both points as far as known, and what comes next."""
+    """One line per cell of a located suite: both points as far as known, and what comes next."""
     names = {"crossing": "P_cross", "onset": "P_onset"}
     points = [name for name in names if name in answer.place]
     table = Table("cell", *(names[name] for name in points), "runs", "core time", "next")
@@ -144,7 +144,7 @@ def print_placement(answer: PlacementAnswer, console: Console) -> None:
     console.print(table)
     console.print(
         f"located to {answer.precision:g} dex (standard deviation), at most {answer.max_runs} runs "
-        "a cell; ± is the 95 % interval of the model that chooses runs"
+        "per cell; ± is the 95 % interval of the model that chooses runs"
     )
 
 

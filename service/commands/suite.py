@@ -16,6 +16,7 @@ from groktime.service.commands import complete_suite
 from groktime.service.errors import SuiteError
 from groktime.service.spec import KINDS
 from groktime.service.suites import Member, Suite, load_suite
+from groktime.service.suites.loader import cell_count
 from groktime.service.words import count, duration, size
 
 if TYPE_CHECKING:
@@ -54,7 +55,9 @@ def list_suites(as_json: Json = False) -> None:
     table.add_column("runs", justify="right", no_wrap=True)
     table.add_column("about")
     for suite in suites:
-        table.add_row(suite["suite"], f"{sum(suite['runs'].values()):,}", suite["description"])
+        most = suite.get("at_most")
+        runs = f"{sum(suite['runs'].values()):,}" if most is None else f"≤ {most:,}"
+        table.add_row(suite["suite"], runs, suite["description"])
     Console().print(table)
 
 
@@ -135,17 +138,6 @@ def recorded_epochs(suite: Suite) -> dict[str, int]:
         return {}  # an estimate is no reason to fail
 
 
-def cell_count(members: Iterable[Member]) -> int:
-    """Number of primes × settings; capacity runs belong to a setting, not to a prime."""
-    return len(
-        {
-            (member.prime, tuple(map(repr, member.setting.items())))
-            for member in members
-            if member.spec.kind != "capacity"
-        }
-    )
-
-
 def _print(suite: Suite, shown: dict[str, Any]) -> None:
     console = Console(highlight=False)
     counts, cost = shown["runs"], shown["cost"]
@@ -153,7 +145,11 @@ def _print(suite: Suite, shown: dict[str, Any]) -> None:
     if shown["notes"]:
         console.print(shown["notes"])
     kinds = ", ".join(f"{counts[kind]:,} {kind}" for kind in KINDS)
-    console.print(f"runs: {sum(counts.values()):,} ({kinds}) in {count(shown['cells'], 'cell')}")
+    runs = f"{sum(counts.values()):,} ({kinds})"
+    if suite.file.design is None:
+        console.print(f"runs: {runs} in {count(shown['cells'], 'cell')}")
+    else:
+        console.print(f"{described_design(suite, suite.members())}, chosen from {runs}")
     if suite.axes:
         console.print(f"swept: {', '.join(suite.axes)}")
     for donor in shown["inherited"]:
@@ -167,20 +163,20 @@ def _print(suite: Suite, shown: dict[str, Any]) -> None:
         _print_cost(console, cost)
     largest, everything = shown["checkpoints"].values()
     console.print(
-        f"checkpoints: at most {size(largest)} for each run that is being trained, "
-        f"{size(everything)} if all were at once"
+        f"checkpoints: at most {size(largest)} for each run in training, "
+        f"{size(everything)} if all were trained at once"
     )
     console.print(f"hash: {shown['hash']}")
 
 
-def described_design(suite: Suite) -> str:
-    """`locates crossing and onset of 10 cells, at most 60 runs each`."""
+def described_design(suite: Suite, members: Iterable[Member]) -> str:
+    """`locates crossing and onset of 10 cells to 0.03 dex, at most 60 runs each`."""
     design = suite.file.design
     assert design is not None, "the suite has a design"
     return (
-        f"locates {' and '.join(design.place)} of {count(cell_count(suite.members()), 'cell')} to "
-        f"{design.precision:g} dex, at most {count(design.max_runs, 'run')} each, chosen as it goes"
-        + (f"; begins where {', '.join(design.prior)} ended" if design.prior else "")
+        f"locates {' and '.join(design.place)} of {count(cell_count(members), 'cell')} to "
+        f"{design.precision:g} dex with at most {count(design.max_runs, 'run')} each"
+        + (f"; starts from the results of {', '.join(design.prior)}" if design.prior else "")
     )
 
 
@@ -258,11 +254,11 @@ def settle_change(suite: Suite, engine: Engine, *, replace: bool) -> None:
     missing = [run for run in runs if run.key in change.untrained]
     if missing:
         hours = suite_cost(missing).core_hours
-        typer.echo(f"what comes costs about {hours:.1f} core-hours of this machine", err=True)
+        typer.echo(f"the new runs take about {hours:.1f} core-hours on this machine", err=True)
     if not replace and not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise ChangedSuite(change)
     if not replace:
         typer.confirm("Replace the definition? Earlier results stay.", abort=True, err=True)
     earlier = register(suite, engine, replace=True).earlier
     if earlier:
-        typer.echo(f"the earlier definition and its results are suite {earlier} now", err=True)
+        typer.echo(f"the earlier definition and its results are now suite {earlier}", err=True)

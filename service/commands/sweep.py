@@ -22,7 +22,7 @@ from groktime.service.errors import InputError
 from groktime.service.settings import Settings, get_settings
 from groktime.service.spec import KINDS, Kind
 from groktime.service.suites import Suite, load_suite
-from groktime.service.suites.loader import cell_suite
+from groktime.service.suites.loader import cell_count, cell_suite
 from groktime.service.suites.values import AXES
 from groktime.service.words import count
 
@@ -31,7 +31,12 @@ if TYPE_CHECKING:
 
     from groktime.db.engine import Role
     from groktime.service.sweep.plan import Preview
-    from groktime.service.sweep.selection import PreparedSweep, SweepOptions, SweepReport
+    from groktime.service.sweep.selection import (
+        PreparedSweep,
+        Selection,
+        SweepOptions,
+        SweepReport,
+    )
 
 EXIT_RUNS_FAILED = 1
 ASKED_SECONDS = 3600.0  # a longer sweep is asked for
@@ -50,6 +55,10 @@ Kinds = Annotated[
 ]
 Widths = Annotated[list[int] | None, typer.Option("--width", help="Only these widths.")]
 Seeds = Annotated[list[int] | None, typer.Option("--seed", help="Only these seeds.")]
+SettingsKept = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Only cells at this setting, such as weight_decay=0.3."),
+]
 Limit = Annotated[int | None, typer.Option(min=1, help="Train at most this many runs.")]
 Gpus = Annotated[
     float | None,
@@ -61,7 +70,7 @@ Gpus = Annotated[
 ]
 Device = Annotated[
     str | None,
-    typer.Option(help="auto: GPUs where the cluster has them; cpu; cuda. Default: the settings'."),
+    typer.Option(help="auto (GPUs if the cluster has any), cpu or cuda. Default: GROKTIME_DEVICE."),
 ]
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Bundles trained at once; default: all that fit.")
@@ -76,6 +85,7 @@ def sweep(
     kind: Kinds = None,
     width: Widths = None,
     seed: Seeds = None,
+    setting: SettingsKept = None,
     address: Annotated[
         str | None, typer.Option(help="Ray cluster to join; default: start one here.")
     ] = None,
@@ -85,15 +95,13 @@ def sweep(
     workers: Workers = None,
     retry_failed: Retry = False,
     replace: Replace = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the plan; write and train nothing.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop.")] = False,
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Do not ask before a sweep of more than an hour.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Train what is missing of a suite, through Ray Tune, into the database.
+    """Train the missing runs of a suite through Ray Tune, into the database.
 
     Started again it goes on where it was. Examples:
 
@@ -101,21 +109,27 @@ def sweep(
 
     groktime sweep central --prime 113 --kind speed --limit 10 --dry-run
 
+    groktime sweep dropout-two-cores --set dropout=0.1
+
     ray job submit --address http://127.0.0.1:8265 --working-dir . -- groktime sweep mini
     """
     from groktime.service.sweep.cluster import check_gpu_share, cluster_address
-    from groktime.service.sweep.selection import Selection, SweepOptions, check_located
+    from groktime.service.sweep.selection import SweepOptions, check_located
 
     loaded = load_suite(suite)
-    selection = Selection(prime or (), checked_kinds(kind), width or (), seed or ())
+    selection = selected(prime, kind, width, seed, setting)
     options = SweepOptions(selection, limit, gpus_per_bundle, workers, retry_failed, replace)
     # Before a database is started: a mistake leaves nothing behind.
-    selection.chosen(loaded.runs())
+    members = selection.members(loaded)
     check_located(loaded, options)
     settings = settings_for(device)
     check_gpu_share(gpus_per_bundle, settings.device)
     if dry_run and loaded.file.design is not None:
-        typer.echo(f"{loaded.name}: {described_design(loaded)}")
+        if as_json:
+            design = loaded.file.design.model_dump(mode="json", exclude_none=True)
+            typer.echo(json.dumps({"suite": loaded.name, "cells": cell_count(members), **design}))
+        else:
+            typer.echo(f"{loaded.name}: {described_design(loaded, members)}")
         return
     if dry_run:
         from groktime.service.sweep.cluster import expected_capacity
@@ -130,7 +144,8 @@ def sweep(
         if engine is None:
             typer.echo("no database is running: planned as if nothing were trained", err=True)
         return
-    from groktime.service.sweep.driver import run_sweep, terminated_as_interrupt
+    from groktime.service.sweep.driver import run_sweep
+    from groktime.service.sweep.interruption import interruptible
     from groktime.service.sweep.jobs import tracked
 
     if not yes:
@@ -141,7 +156,7 @@ def sweep(
     settle_change(loaded, engine, replace=replace)
     console = Console(stderr=as_json, highlight=False)
     run = partial(run_sweep, loaded, url, engine, settings, options, console, address=address)
-    with terminated_as_interrupt():
+    with interruptible():
         prepared, report = tracked(engine, run)
     tell(prepared, report, console, as_json=as_json)
     engine.dispose()
@@ -192,6 +207,20 @@ def tell_cost(suite: Suite, options: SweepOptions, address: str | None, *, asks:
         typer.echo(cost, err=True)
 
 
+def selected(
+    primes: list[int] | None,
+    kinds: list[str] | None,
+    widths: list[int] | None,
+    seeds: list[int] | None,
+    settings: list[str] | None,
+) -> Selection:
+    """The filters of the command line; an option that is not given lets everything pass."""
+    from groktime.service.sweep.selection import Selection
+
+    at = read_settings(settings or [], AXES)
+    return Selection(primes or (), checked_kinds(kinds), widths or (), seeds or (), at)
+
+
 def checked_kinds(kinds: list[str] | None) -> list[Kind]:
     """The kinds named on the command line; others than the three are refused."""
     known: dict[str, Kind] = {kind: kind for kind in KINDS}
@@ -215,13 +244,15 @@ def ready_database() -> tuple[str, Engine]:
 
 
 def existing_database(role: Role = "reader") -> Engine | None:
-    """The results database if there is one; none is started."""
+    """The results database if there is one; none is started, but an embedded one is migrated."""
     from groktime.db import embedded
-    from groktime.db.engine import connect
+    from groktime.db.engine import connect, connect_migrated
 
     settings = get_settings()
-    if settings.embedded and not embedded.is_running(settings.home):
-        return None
+    if settings.embedded:
+        if not embedded.is_running(settings.home):
+            return None
+        connect_migrated().dispose()
     return connect(role=role)
 
 
@@ -266,6 +297,7 @@ def submit(
     kind: Kinds = None,
     width: Widths = None,
     seed: Seeds = None,
+    setting: SettingsKept = None,
     address: Annotated[
         str | None, typer.Option(help="Jobs address of the cluster, http://HOST:8265.")
     ] = None,
@@ -290,11 +322,11 @@ def submit(
     """
     from groktime.service.sweep.jobs import follow as follow_log
     from groktime.service.sweep.jobs import job_state, settle_sweeps, withheld_url
-    from groktime.service.sweep.selection import Selection, SweepOptions
+    from groktime.service.sweep.selection import SweepOptions
 
     settings = settings_for(device)
     where = address or settings.ray_jobs_address
-    selection = Selection(prime or (), checked_kinds(kind), width or (), seed or ())
+    selection = selected(prime, kind, width, seed, setting)
     options = SweepOptions(selection, limit, gpus_per_bundle, workers, retry_failed, replace)
     if withheld_url(settings) and not pass_database_url:
         typer.echo(
@@ -350,7 +382,7 @@ def locate(
         typer.Option("--set", help="A setting of the cell, such as weight_decay=0.3."),
     ] = None,
     precision: Annotated[
-        float, typer.Option(help="Standard deviation of each point that is enough, dex.")
+        float, typer.Option(help="Target standard deviation of each point, dex.")
     ] = 0.03,
     place: Annotated[
         list[str] | None, typer.Option(help="crossing or onset; default: both.")
@@ -359,24 +391,24 @@ def locate(
     widths: Annotated[
         str, typer.Option(help="Even widths that may be trained, FROM-TO.")
     ] = "16-256",
-    max_epochs: Annotated[int, typer.Option(help="Runs are censored here.")] = 5000,
+    max_epochs: Annotated[int, typer.Option(help="Cap: runs are censored here.")] = 5000,
     max_runs: Annotated[int, typer.Option(help="Most runs of the cell.")] = 60,
     max_hours: Annotated[
         float | None, typer.Option(help="Most core-hours of the cell; default: no limit.")
     ] = None,
     seeds_apart: Annotated[
-        bool, typer.Option("--seeds-apart", help="No seed for both the crossing and the onset.")
+        bool, typer.Option("--seeds-apart", help="Use no seed for both the crossing and the onset.")
     ] = False,
     prior: Annotated[
         list[str] | None,
-        typer.Option(help="A suite in the database whose cells tell where to begin."),
+        typer.Option(help="A suite in the database to start the search from."),
     ] = None,
     min_delay: Annotated[
         float | None,
-        typer.Option(help="Epochs from which a run counts as delayed; default: 1."),
+        typer.Option(help="Least delay that counts, epochs; default: 1."),
     ] = None,
     min_delay_share: Annotated[
-        float | None, typer.Option(help="And the share of E_train; default: 0.")
+        float | None, typer.Option(help="Least delay that counts, share of E_train; default: 0.")
     ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Runs trained at once; default: all that fit.")
@@ -389,7 +421,7 @@ def locate(
         bool, typer.Option("--json", help="Print one JSON line at the end.")
     ] = False,
 ) -> None:
-    """Choose and train runs until the crossing and the onset of one cell are placed.
+    """Choose and train runs until crossing and onset of one cell are as precise as asked.
 
     Started again it goes on where it was. Examples:
 
@@ -397,7 +429,8 @@ def locate(
 
     groktime locate --prime 113 --set weight_decay=0.3 --precision 0.03
     """
-    from groktime.service.sweep.driver import run_sweep, terminated_as_interrupt
+    from groktime.service.sweep.driver import run_sweep
+    from groktime.service.sweep.interruption import interruptible
     from groktime.service.sweep.selection import SweepOptions
 
     suite = cell_suite(
@@ -419,7 +452,7 @@ def locate(
     url, engine = ready_database()
     console = Console(stderr=as_json, highlight=False)
     options = SweepOptions(workers=workers)
-    with terminated_as_interrupt():
+    with interruptible():
         prepared, report = run_sweep(
             suite, url, engine, settings, options, console, address=address
         )
@@ -427,7 +460,7 @@ def locate(
     if as_json:
         sys.stdout.write(json.dumps({"suite": suite.name, "runs": len(prepared.runs)}) + "\n")
     else:
-        console.print(f"ask for it: /crossing?suite={suite.name}&prime={prime}")
+        console.print(f"its crossing: /crossing?suite={suite.name}&prime={prime}")
     engine.dispose()
     if report.failed:
         raise typer.Exit(1)

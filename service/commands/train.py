@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -21,6 +21,7 @@ from rich.table import Table
 from groktime.service.errors import InputError
 from groktime.service.spec import MODEL_COLUMNS, OPTIMISER_COLUMNS, RunSpec
 from groktime.service.suites.document import parse
+from groktime.service.suites.values import readable
 
 if TYPE_CHECKING:
     from groktime.workers.replay import Check
@@ -33,26 +34,48 @@ _PASSAGES = [
     ("T_gen", "val_correct", 0.99),
 ]
 
+_ENDED = {
+    "threshold": "threshold reached",
+    "patience": "no longer improving",
+    "cap": "cap on epochs",
+    "fixed": "as many as asked",
+    "diverged": "diverged",
+}
+
 
 def train(
     prime: Annotated[int, typer.Option(help="p of the task; V = p + 2.")],
     width: Annotated[int, typer.Option(help="Width d of the model.")],
     seed: Annotated[int, typer.Option(help="Seed of split, weights, shuffles and dropout.")] = 42,
-    kind: Annotated[Literal["grok", "speed", "capacity"], typer.Option()] = "grok",
+    kind: Annotated[
+        Literal["grok", "speed", "capacity"],
+        typer.Option(help="The task itself, or random labels: speed and capacity."),
+    ] = "grok",
+    # Without a plus sign in front: the help is Markdown, where that begins a list.
     operation: Annotated[
-        str, typer.Option(help="+ - * / or addition, subtraction, multiplication, division.")
+        str, typer.Option(help="addition, subtraction, multiplication, division, or its sign.")
     ] = "/",
-    train_fraction: Annotated[float, typer.Option(help="Share of the table that trains.")] = 0.5,
-    split: Annotated[Literal["random", "sequential", "alternating"], typer.Option()] = "random",
+    train_fraction: Annotated[
+        float, typer.Option(help="Share of the table that is trained on.")
+    ] = 0.5,
+    split: Annotated[
+        Literal["random", "sequential", "alternating"],
+        typer.Option(help="Which part of the table that is."),
+    ] = "random",
     n: Annotated[
-        int | None, typer.Option(help="Random-label examples; default: as many as would train.")
+        int | None,
+        typer.Option(help="Random-label examples; default: the size of the training set."),
     ] = None,
     depth: Annotated[int | None, typer.Option(help="Layers; default 2.")] = None,
     heads: Annotated[int | None, typer.Option(help="Attention heads; default 1.")] = None,
-    positions: Annotated[Literal["rope", "none", "learned"] | None, typer.Option()] = None,
-    norm: Annotated[Literal["rms", "layer"] | None, typer.Option()] = None,
-    ffn: Annotated[Literal["gated", "plain"] | None, typer.Option()] = None,
-    architecture: Annotated[Literal["transformer", "mlp"] | None, typer.Option()] = None,
+    positions: Annotated[
+        Literal["rope", "none", "learned"] | None, typer.Option(help="Default rope.")
+    ] = None,
+    norm: Annotated[Literal["rms", "layer"] | None, typer.Option(help="Default rms.")] = None,
+    ffn: Annotated[Literal["gated", "plain"] | None, typer.Option(help="Default gated.")] = None,
+    architecture: Annotated[
+        Literal["transformer", "mlp"] | None, typer.Option(help="Default transformer.")
+    ] = None,
     dropout: Annotated[float | None, typer.Option(help="Default 0.2; 0 for capacity runs.")] = None,
     init_scale: Annotated[float | None, typer.Option(help="Default 1.")] = None,
     lr: Annotated[float | None, typer.Option(help="Default 1e-3.")] = None,
@@ -60,11 +83,11 @@ def train(
     batch_size: Annotated[int | None, typer.Option(help="Default 512.")] = None,
     max_epochs: Annotated[int, typer.Option(help="The run is censored here.")] = 5000,
     epochs: Annotated[
-        int | None, typer.Option(help="Train exactly so many epochs instead of to a threshold.")
+        int | None, typer.Option(help="Train exactly this many epochs, whatever is reached.")
     ] = None,
     setting: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Any other column of model or optimiser, such as beta2=0.999."),
+        typer.Option("--set", help="Any other model or optimiser setting, such as beta2=0.999."),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")] = "auto",
     engine: Annotated[Literal["auto", "native", "torch"], typer.Option()] = "auto",
@@ -150,9 +173,11 @@ def _spec(**fields: Any) -> RunSpec:
         return RunSpec.model_validate({"seed": 0, **fields})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        field = ".".join(str(part) for part in first["loc"]) or "run"
-        message = first["msg"].removeprefix("Value error, ")
-        raise InputError(f"{field}: {message} (got {first['input']!r})") from error
+        # A rule about several fields stands at the part of the run that holds them.
+        if isinstance(first["input"], Mapping):
+            raise InputError(first["msg"].removeprefix("Value error, ")) from error
+        option = str(first["loc"][-1]).replace("_", "-")
+        raise InputError(f"--{option}: {readable(first)}") from error
 
 
 def _train(
@@ -209,7 +234,7 @@ def _train(
         return
     table = Table("", "", box=None, show_header=False)
     table.add_row("parameters P", f"{spec.params:,}")
-    table.add_row("ended", f"epoch {outcome.epochs} by {outcome.stopped_by} ({outcome.state})")
+    table.add_row("ended", f"epoch {outcome.epochs}: {_ENDED[outcome.stopped_by]}")
     table.add_row("took", f"{outcome.seconds:.1f} s, {outcome.engine} engine on {outcome.device}")
     if spec.records_bits:
         table.add_row("M_T", f"{curve['bits'][-1]:,.0f} of {spec.k_mem:,.0f} bits")

@@ -62,11 +62,12 @@ WORDS = (
     "P is the number of a network's parameters. T_mem(P) and T_gen(P) are the epochs until 99 % of "
     "random labels are memorised and until 99 % of unseen examples are right; P_cross is where the "
     "two curves meet. ΔE is the delay from fitting the training set to generalising, and P_onset "
-    "where it leaves zero; the residual is log₁₀(P_onset / P_cross), in dex (decades).",
+    "the size from which it is positive; the residual is log₁₀(P_onset / P_cross), in dex "
+    "(decades).",
     "Training accuracy is read on the online clock (during the epoch, dropout on: the paper's) or "
-    "on the eval clock (after it, dropout off). The robust method takes medians over seeds that "
-    "count runs stopped early, all roots, and a logistic onset; the paper's takes means over seeds "
-    "that arrived, the closest approach, and the smallest delay of any seed.",
+    "on the eval clock (after it, dropout off). The robust method uses medians over all seeds, "
+    "runs stopped early included, every root, and a logistic onset; the paper's uses means over "
+    "the seeds that arrived, the closest approach, and the smallest delay of any seed.",
 )
 
 
@@ -101,8 +102,8 @@ def assemble(
     names = " and ".join(content.name for content in chapters)
     summary = (
         "Memorisation and generalisation speeds of tiny transformers: do they cross where "
-        "grokking starts? Generated from the runs in the database; every number is an answer "
-        "of the analysis, with its interval where the cells can carry one.",
+        "grokking starts? Generated from the runs in the database, with an interval wherever there "
+        "are enough cells.",
         *WORDS,
     )
     return Report(Document(f"Report: {names}", summary, tuple(sections)), tuple(drawings))
@@ -207,7 +208,7 @@ def _of_setting(content: SuiteContent, part: SettingContent, drawn: list[object]
         delay = Picture(
             slug(f"{name} delay"),
             f"Generalisation delay (points, left axis) with T_mem and T_gen (lines, right axis) "
-            f"against P, one panel a prime ({made}). Shading: fastest to slowest seed; arrows: "
+            f"against P, one panel per prime ({made}). Shading: fastest to slowest seed; arrows: "
             "not reached; triangles: lower bounds; grey band: interval of P_cross.",
             "Small multiples of delay and speeds against P",
         )

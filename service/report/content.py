@@ -390,7 +390,7 @@ def _facts(content: SuiteContent) -> list[str]:
     if answer is not None:
         seeds = sorted({(c.seeds.speed, c.seeds.grok) for c in answer.cells})
         speed, grok = (sorted({pair[i] for pair in seeds}) for i in (0, 1))
-        facts.append(f"Seeds a cell: {span(speed)} speed, {span(grok)} grok.")
+        facts.append(f"Seeds per cell: {span(speed)} speed, {span(grok)} grok.")
         cap = f", widths above {answer.max_width} left out" if answer.max_width else ""
         facts.append(f"Thresholds: {thresholds_text(answer.thresholds)}{cap}.")
     if summary.inherited:

@@ -19,13 +19,13 @@ COLUMNS = 4
 
 
 def curve_figure(content: SuiteContent) -> tuple[Drawing, Picture]:
-    """Training and validation accuracy of every run, one panel a width."""
+    """Training and validation accuracy of every run, one panel per width."""
     found = {point.width: point for point in _regimes(content)}
     curves = content.curves
     picture = Picture(
         slug(f"{content.name} curves"),
         f"Accuracy while training (online clock) and on unseen examples against epochs, one panel "
-        f"a width ({content.name}, p = {curves[0].run.prime}, seed {curves[0].run.seed}).",
+        f"per width ({content.name}, p = {curves[0].run.prime}, seed {curves[0].run.seed}).",
         "Training and validation curves by width",
     )
     return Drawing(picture.stem, lambda: curves_drawing(curves, found)), picture

@@ -1,11 +1,12 @@
 """All suites on one page, by the two questions of the paper's appendix.
 
 Within a setting: does the crossing order the onsets? Across settings: does the offset stay?
-A cell counts once: in the suite that has most runs of it.
+A cell counts once: in the suite with most primes at its setting, of these the one with most runs.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,11 +21,13 @@ from groktime.service.analysis.robustness import (
     StratifiedOrder,
     detectable_slope,
     offset_model,
+    setting_law,
     stratified_order,
 )
 from groktime.service.answers.cell_tests import CellRow, Offset, offsets
+from groktime.service.answers.forecast import Registration
 from groktime.service.answers.question import Question, Setting
-from groktime.service.report.content import Panel, SuiteContent
+from groktime.service.report.content import Members, Panel, SuiteContent, distinct_settings
 from groktime.service.report.document import Block, Document, Paragraph, Section, Table
 from groktime.service.suites.loader import RELEASED, load_suite, shipped_suites
 from groktime.service.words import (
@@ -41,15 +44,27 @@ from groktime.service.words import (
 )
 
 FEWEST_SEEDS = 4  # at the widths beside an onset, for a printed offset to stand beside ours
-RULES = ("as the suite", "delay of 5 epochs", "delay of 5 % of E_train", "delay of 10 % of E_train")
+AS_THE_SUITE = "as the suite"
+RULES = (AS_THE_SUITE, "delay of 5 epochs", "delay of 5 % of E_train", "delay of 10 % of E_train")
+CLOCKS = (AS_THE_SUITE, "eval clock", "eval clock, memorised at 95 %")
+# What might say how far onset and crossing lie apart, as the page calls it; in decades.
+COVARIATES = {
+    "epochs": "epochs at the crossing",
+    "p_cross_log": "P_cross",
+    "load": "K_mem / P_cross, bits to memorise per parameter",
+}
 
 
 @dataclass(frozen=True)
 class Stratum:
-    """One setting of one suite, with its residuals by several rules of what a delay is."""
+    """One setting of one suite, with its residuals by several rules.
+
+    `counts`: its cells are counted here and in no other suite.
+    """
 
     suite: str
     setting: Setting
+    counts: bool
     by_rule: tuple[Offset, ...]
 
     @property
@@ -64,29 +79,33 @@ def stratum_name(suite: str, setting: Setting) -> str:
 
 
 def strata(connection: Connection, contents: Sequence[SuiteContent]) -> tuple[Stratum, ...]:
-    """Every setting of a suite that has a cell which counts there."""
+    """Every setting of a suite that has a cell which counts there, or runs of its own."""
     return tuple(
-        Stratum(
-            content.name,
-            setting,
-            tuple(
-                offset
-                for offset in offsets(
-                    connection, Question(suite=content.name, filters=dict(setting))
-                )
-                if offset.varied in RULES
-            ),
-        )
+        Stratum(content.name, setting, counts, _offsets(connection, content, setting))
         for content, rows in counted(contents)
-        for setting in {tuple(row.setting.items()): row.setting for row in rows}.values()
+        for setting in ([] if content.answer is None else distinct_settings(content.answer))
+        if (counts := any(row.setting == setting for row in rows)) or _trained(content, setting)
     )
+
+
+def _trained(content: SuiteContent, setting: Setting) -> bool:
+    assert content.answer is not None
+    return any(not row.inherited for row in content.answer.cells if row.setting == setting)
+
+
+def _offsets(connection: Connection, content: SuiteContent, setting: Setting) -> tuple[Offset, ...]:
+    if not setting:
+        return content.offsets
+    question = Question(suite=content.name, filters=dict(setting))
+    return offsets(connection, question, {*RULES, *CLOCKS})
 
 
 def counted(contents: Sequence[SuiteContent]) -> list[tuple[SuiteContent, list[CellRow]]]:
     """Every cell in one suite only.
 
-    Cells of several suites that share runs on the task are one cell. It counts where it has most
-    runs; of equals, where they were trained.
+    Cells of several suites that share runs on the task are one cell. It counts where its setting
+    has most primes, of equals most runs, so that a setting stays together; of these, where it was
+    trained.
     """
     there = [
         (content, row, found)
@@ -95,9 +114,20 @@ def counted(contents: Sequence[SuiteContent]) -> list[tuple[SuiteContent, list[C
         for row in content.answer.cells
         if (found := content.members[row.prime, setting_text(row.setting)]).grok
     ]
+    primes: Counter[tuple[str, str]] = Counter()
+    runs: Counter[tuple[str, str]] = Counter()
+    for content, row, found in there:
+        primes[content.name, setting_text(row.setting)] += 1
+        runs[content.name, setting_text(row.setting)] += len(found)
     taken: set[int] = set()
     kept: dict[str, list[CellRow]] = {}
-    for content, row, found in sorted(there, key=lambda one: (-len(one[2]), one[1].inherited)):
+
+    def rank(one: tuple[SuiteContent, CellRow, Members]) -> tuple[int, int, bool]:
+        content, row, _ = one
+        place = content.name, setting_text(row.setting)
+        return -primes[place], -runs[place], row.inherited
+
+    for content, row, found in sorted(there, key=rank):
         if taken.isdisjoint(found.grok):
             kept.setdefault(content.name, []).append(row)
         taken |= found.grok
@@ -109,18 +139,39 @@ def counted(contents: Sequence[SuiteContent]) -> list[tuple[SuiteContent, list[C
 
 
 def pooled_cells(contents: Sequence[SuiteContent]) -> pd.DataFrame:
-    """Every cell once: prime, both points, and the stratum it belongs to."""
+    """Every cell once: prime, both points, the stratum it belongs to, and the covariates."""
     rows = [
         {
             "p": row.prime,
             "p_cross": np.nan if row.p_cross is None else row.p_cross,
             "p_onset": np.nan if row.p_onset is None else row.p_onset,
             "stratum": stratum_name(content.name, row.setting),
+            "epochs": _decades(_epochs(content, row)),
+            "p_cross_log": _decades(row.p_cross),
+            "load": _decades(row.p_cross and row.k_mem / row.p_cross),
         }
         for content, counting in counted(contents)
         for row in counting
     ]
-    return pd.DataFrame(rows, columns=["p", "p_cross", "p_onset", "stratum"])
+    return pd.DataFrame(rows, columns=["p", "p_cross", "p_onset", "stratum", *COVARIATES])
+
+
+def _decades(value: float | None) -> float:
+    return math.log10(value) if value else math.nan
+
+
+def _epochs(content: SuiteContent, row: CellRow) -> float | None:
+    """The epochs at a cell's crossing."""
+    return next(
+        (
+            panel.crossing.epochs
+            for part in content.settings
+            if part.setting == row.setting
+            for panel in part.panels
+            if panel.crossing.prime == row.prime
+        ),
+        None,
+    )
 
 
 def overall(
@@ -134,21 +185,25 @@ def overall(
         Section("Within a setting: the order", 1, tuple(_order(order))),
         Section("Across settings: the offset", 1, tuple(_offset(contents, found, model))),
         Section("Drift along each axis", 1, tuple(_drift(contents, model))),
+        Section("One law of the offset?", 1, tuple(_law(cells))),
+        Section("By clock", 1, tuple(_clocks(found))),
+        Section("What was said beforehand", 1, tuple(_forecasts(contents))),
         Section("What it cost", 1, (_costs(contents, quiet),)),
     )
     summary = (
-        "Every recorded suite at once, robust method, online clock unless its page says otherwise. "
-        "Written by scripts/results; groktime report paper writes it from any database.",
+        "All recorded suites together, by the robust method and the online clock unless a suite's "
+        "page says otherwise. Written by scripts/results; groktime report paper writes it from any "
+        "database.",
     )
     return Document("The whole paper", summary, sections)
 
 
 def _order(order: StratifiedOrder | None) -> Iterator[Block]:
     yield Paragraph(
-        "Does a larger crossing mean a larger onset at every setting? Pairs of primes are counted; "
-        "onsets are exchanged only within a setting, so that settings cannot lend each other an "
-        f"order. A setting of fewer than {FEWEST_TESTED} primes has no p of its own: three primes "
-        "are in perfect order by chance once in six."
+        "Does a larger crossing mean a larger onset at every setting? The test counts pairs of "
+        "primes in order and permutes onsets within each setting only, so that differences between "
+        f"settings do not count. A setting of fewer than {FEWEST_TESTED} primes gets no p: three "
+        "primes are in perfect order by chance once in six."
     )
     if order is None:
         yield Paragraph("No setting has two primes with both points.")
@@ -161,7 +216,7 @@ def _order(order: StratifiedOrder | None) -> Iterator[Block]:
     )
     yield Table(
         name="paper-order",
-        caption="Pairs of primes whose onsets lie as their crossings do.",
+        caption="Pairs of primes whose onsets are in the order of their crossings.",
         header=("setting", "primes", "pairs in order", "p"),
         rows=tuple(
             (
@@ -180,20 +235,21 @@ def _offset(
     contents: Sequence[SuiteContent], found: Sequence[Stratum], model: OffsetModel | None
 ) -> Iterator[Block]:
     yield Paragraph(
-        "How far do onset and crossing lie apart, and is it one number? The median of "
-        "log₁₀(P_onset / P_cross) at each setting, by four rules of what counts as a delay. "
-        "If one rule made the offset a constant, its last row would be near zero. Optimiser steps "
-        "instead of epochs change none of it: both sets of a cell are as large, so that both "
-        "speeds are multiplied alike."
+        "How far apart are onset and crossing, and is the distance the same everywhere? The table "
+        "has the median of log₁₀(P_onset / P_cross) at each setting, by four rules for what counts "
+        "as a delay. A rule that made the offset a constant would have a last row near zero. "
+        "Counting optimiser steps instead of epochs changes nothing: both training sets of a cell "
+        "have the same size, so both speeds change by the same factor."
     )
     if model is not None:
         rough = "" if model.converged else " (the fit did not converge: rough)"
         yield Paragraph(
-            f"A mixed model of {count(model.n, 'cell')} (primes fixed, settings random) puts "
-            f"{plain(model.between)} dex between settings and {plain(model.within)} dex between "
-            f"cells of one setting: {model.share:.0%} of the variance belongs to the setting"
-            f"{rough}."
+            f"In a mixed model of {count(model.n, 'cell')} (primes fixed, settings random) the "
+            f"standard deviation is {plain(model.between)} dex between settings and "
+            f"{plain(model.within)} dex between cells of one setting: the setting explains "
+            f"{model.share:.0%} of the variance{rough}."
         )
+    counting = [stratum for stratum in found if stratum.counts]
     rows = [
         (
             stratum.name,
@@ -201,14 +257,14 @@ def _offset(
             *(_median(stratum, rule) for rule in RULES),
             _printed(contents, stratum),
         )
-        for stratum in found
+        for stratum in counting
     ]
-    spread = ("standard deviation", "", *(_spread(found, rule) for rule in RULES), "")
+    spread = ("standard deviation", "", *(_spread(counting, rule) for rule in RULES), "")
     yield Table(
         name="paper-offset",
-        caption="Median residual in dex by rule; last, its standard deviation over settings. The "
-        f"paper's stand only beside settings whose onsets rest on {FEWEST_SEEDS} seeds or more, "
-        "and come from its own estimators.",
+        caption="Median residual in dex by rule; last row: its standard deviation over settings. "
+        "The paper's values come from its own estimators and are given only for settings whose "
+        f"onsets have {FEWEST_SEEDS} seeds or more.",
         header=("setting", "cells", "ΔE ≥ 1 epoch", *RULES[1:], "paper"),
         rows=(*rows, spread),
         numeric=frozenset(range(1, 3 + len(RULES))),
@@ -261,7 +317,7 @@ def seeds_beside_onset(panel: Panel) -> int:
 def _drift(contents: Sequence[SuiteContent], model: OffsetModel | None) -> Iterator[Block]:
     yield Paragraph(
         "The slope of the residual along each swept axis, beside the paper's, and the smallest "
-        "slope that these cells would show four times in five at the noise of a cell."
+        "slope that these cells could detect with 80 % power, given the noise of a cell."
     )
     rows = []
     for content in contents:
@@ -280,8 +336,8 @@ def _drift(contents: Sequence[SuiteContent], model: OffsetModel | None) -> Itera
     if planned:
         yield Table(
             name="paper-planned",
-            caption="Said before training: the smallest drift (dex a unit) that the suites still "
-            "to be located would show four times in five, if every cell gets both points.",
+            caption="Stated before training: the smallest drift (dex per unit) that the suites "
+            "still to be located could detect with 80 % power, if every cell gets both points.",
             header=("suite", "axis", "cells", "detectable"),
             rows=tuple(planned),
             numeric=frozenset({2, 3}),
@@ -308,8 +364,8 @@ def _planned(trained: Collection[str], spread: float) -> Iterator[tuple[str, ...
 def _drift_table(rows: Sequence[tuple[str, ...]]) -> Table:
     return Table(
         name="paper-drift",
-        caption="Drift of the residual, dex a unit of the axis (F for axes without numbers), with "
-        "Holm's correction within a suite.",
+        caption="Drift of the residual, dex per unit of the axis (F for axes without numbers), "
+        "with Holm's correction within a suite.",
         header=("suite", "axis", "cells", "drift", "p", "by prime", "detectable", "paper"),
         rows=tuple(rows),
         numeric=frozenset(range(2, 8)),
@@ -340,6 +396,97 @@ def _trend(content: SuiteContent, axis: str, model: OffsetModel | None) -> tuple
     )
 
 
+def _law(cells: pd.DataFrame) -> Iterator[Block]:
+    """Quantities that might carry the offset from one setting to another."""
+    laws = [found for name in COVARIATES if (found := setting_law(cells, "stratum", name))]
+    if not laws:
+        yield Paragraph("Too few settings have both points.")
+        return
+    yield Paragraph(
+        "If the offset followed one quantity, a line through the other settings would predict it "
+        "at a setting left out. Each setting counts once, by the means of its cells; the last two "
+        "columns are root mean squares over settings left out, by the line and by the mean of the "
+        "others. These quantities were chosen with the offsets in sight."
+    )
+    yield Table(
+        name="paper-law",
+        caption="The offset of a setting against one quantity, dex per decade.",
+        header=("quantity", "settings", "slope", "r", "error of the line, dex", "of the mean"),
+        rows=tuple(
+            (
+                COVARIATES[law.covariate],
+                str(law.n),
+                signed(law.slope),
+                signed(law.r),
+                plain(law.error),
+                plain(law.constant_error),
+            )
+            for law in laws
+        ),
+        numeric=frozenset({1, 2, 3, 4, 5}),
+    )
+
+
+def _clocks(found: Sequence[Stratum]) -> Iterator[Block]:
+    yield Paragraph(
+        "Training accuracy is read while an epoch trains, dropout on (online, the paper's), or "
+        "after it, dropout off (eval). Each entry: cells with a crossing and an onset, and their "
+        "median residual. Suites that add runs to another's cells have a row each."
+    )
+    yield Table(
+        name="paper-clocks",
+        caption="Both points by the clock that training accuracy is read on.",
+        header=("setting", "online", "eval", "eval, memorised at 95 %"),
+        rows=tuple(
+            (stratum.name, *(_both_points(stratum, rule) for rule in CLOCKS)) for stratum in found
+        ),
+        numeric=frozenset({1, 2, 3}),
+    )
+
+
+def _both_points(stratum: Stratum, rule: str) -> str:
+    offset = next((o for o in stratum.by_rule if o.varied == rule), None)
+    if offset is None:
+        return EN_DASH
+    there = f"{offset.n} of {offset.n_total}"
+    return there if offset.median_residual is None else f"{there}: {signed(offset.median_residual)}"
+
+
+def _forecasts(contents: Sequence[SuiteContent]) -> Iterator[Block]:
+    rows, held, scored = [], 0, 0
+    for content in contents:
+        registered = content.registration
+        scores = [score for one in registered.forecasts for score in one.score.scores]
+        inside = sum(score.inside for score in scores)
+        if all(one.before_first_run for one in registered.forecasts):
+            held, scored = held + inside, scored + len(scores)
+        rows.append(
+            (
+                content.name,
+                _fixed(registered),
+                f"{inside} of {len(scores)}" if scores else EN_DASH,
+                ", ".join(score.quantity for score in scores if not score.inside) or EN_DASH,
+            )
+        )
+    yield Paragraph(
+        f"What was stated of a suite before its first run, scored: {held} of "
+        f"{count(scored, 'statement')} held. Each suite's page has them one by one."
+    )
+    yield Table(
+        name="paper-forecasts",
+        caption="When each suite was fixed, and what was stated of it.",
+        header=("suite", "fixed", "statements held", "those that failed"),
+        rows=tuple(rows),
+        numeric=frozenset({2}),
+    )
+
+
+def _fixed(found: Registration) -> str:
+    if found.frozen == "after":
+        return f"after {found.trained_before} of {count(found.trained, 'run')}"
+    return "never" if found.frozen == "never" else "before its first run"
+
+
 def _costs(contents: Sequence[SuiteContent], quiet: Mapping[str, float]) -> Table:
     rows = [
         (
@@ -357,9 +504,9 @@ def _costs(contents: Sequence[SuiteContent], quiet: Mapping[str, float]) -> Tabl
     rows.append(("all", "", epochs, plain(undisturbed), plain(hours)))
     return Table(
         name="paper-costs",
-        caption="Finished runs of each suite, its own epochs, and core-hours: had every epoch been "
-        "as fast as the fastest recorded of its shape, and as trained, beside whatever else the "
-        "cores had to do.",
+        caption="Finished runs of each suite, epochs of its own runs, and core-hours: quiet, as if "
+        "every epoch had been as fast as the fastest recorded of its shape; and as trained, with "
+        "whatever else the cores were doing.",
         header=("suite", "runs", "epochs", "core-hours, quiet", "as trained"),
         rows=tuple(rows),
         numeric=frozenset({1, 2, 3, 4}),

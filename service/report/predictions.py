@@ -108,7 +108,7 @@ def prediction(found: CellTests) -> Iterator[str]:
     rank = found.tests.spearman
     asked = "Does the crossing predict the onset?"
     if rank is None:
-        both = f"{count(found.n, 'cell')} of {found.n_total} have both a crossing and an onset"
+        both = f"{found.n} of {count(found.n_total, 'cell')} with both a crossing and an onset"
         yield f"{asked} Not testable: {both}."
         return
     p = rank.p_permutation
@@ -143,8 +143,8 @@ def calibration(found: CellTests) -> Iterator[str]:
     factor = f"the onset lies at {10**value:.2f} × the crossing"
     if low is None or high is None:
         yield (
-            f"The median residual is {signed(value)} dex ({factor}); {count(found.n, 'cell')} "
-            f"cannot carry a {percent(found.level)} interval of a median."
+            f"The median residual is {signed(value)} dex ({factor}); with "
+            f"{count(found.n, 'cell')} a median has no {percent(found.level)} interval."
         )
     else:
         side = "the interval contains zero"
@@ -158,7 +158,7 @@ def calibration(found: CellTests) -> Iterator[str]:
     if slope is None:
         yield "The slope is not testable with these cells."
     elif slope.low is None or slope.high is None:
-        yield f"The slope is {plain(slope.value)}; these cells cannot carry its interval."
+        yield f"The slope is {plain(slope.value)}; too few cells for its interval."
     else:
         told = "contains 1" if slope.low <= 1 <= slope.high else "excludes 1"
         yield (
@@ -364,7 +364,7 @@ def across(found: CellTests) -> Iterator[str]:
             yield f"Whether the residual depends on {axis} is not testable: {trend.reason}."
             continue
         numeric = trend.kind == "numeric"
-        number = f"slope {plain(trend.slope)} dex a unit" if numeric else f"F = {plain(trend.f)}"
+        number = f"slope {plain(trend.slope)} dex per unit" if numeric else f"F = {plain(trend.f)}"
         shown = "drifts" if is_shown(trend.p_holm) else "is not shown to drift"
         clustered = ""
         if trend.p_clustered is not None:

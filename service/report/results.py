@@ -95,9 +95,9 @@ from groktime.service.words import (
 PAPER = "[arXiv 2605.09724](https://arxiv.org/abs/2605.09724)"
 BEGIN, END = "<!-- findings: written by scripts/results -->", "<!-- end of findings -->"
 EXPLORATORY = (
-    "Exploratory, unless a suite was frozen before its first run (each page says it): widths and "
-    "seeds were extended after looking at first results, the last batch was noticed in these very "
-    "cells, and p-values are not corrected across pages."
+    "Results are exploratory unless a suite was frozen before its first run, which its page says: "
+    "widths and seeds were extended after looking at first results, the effect of the last batch "
+    "was noticed in these same cells, and p-values are not corrected across pages."
 )
 TRAINED = """
 SELECT name FROM suites s WHERE EXISTS (
@@ -106,6 +106,8 @@ SELECT name FROM suites s WHERE EXISTS (
 ORDER BY name
 """
 MOST_ROWS = 10
+EVAL: Convention = ("robust", "eval")
+FEWEST_CELLS = 3  # with both points, for an offset to be a finding
 OVERALL = "whole-paper"  # the page of all suites
 # Suites whose findings make the table, in the order of its rows; others are set beside them.
 CHAPTERS = (
@@ -131,7 +133,7 @@ class Finding:
 def findings_table(
     chapters: Sequence[SuiteContent], found: Sequence[Pair], everyone: Sequence[SuiteContent] = ()
 ) -> list[Finding]:
-    """What was found, at most ten rows: the claim, the claim over all suites, what it rests on."""
+    """What was found: the claim, the claim over all suites, what it rests on."""
     claimed = [one for one in chapters if one.answer is not None and not one.permuted]
     beneath = [one for one in chapters if one not in claimed]
     rows = [row for content in claimed for row in _suite_findings(content)]
@@ -154,6 +156,7 @@ def _all_findings(everyone: Sequence[SuiteContent]) -> Iterator[Finding]:
             OVERALL,
             "within-a-setting-the-order",
         )
+    yield from _clock_findings(everyone)
     drifting = [drift for content in everyone for drift in _drifts(content)]
     if drifting:
         moved = sum(is_shown(drift.p) for drift in drifting)
@@ -165,6 +168,27 @@ def _all_findings(everyone: Sequence[SuiteContent]) -> Iterator[Finding]:
             OVERALL,
             "drift-along-each-axis",
         )
+
+
+def _clock_findings(everyone: Sequence[SuiteContent]) -> Iterator[Finding]:
+    """The offset on the eval clock, by the suite in which most cells have both points there."""
+    found = [
+        (answer.n, content, answer)
+        for content in everyone
+        if (answer := content.by(EVAL)) is not None and not swept(answer)
+    ]
+    most, content, answer = max(found, key=lambda one: one[0], default=(0, None, None))
+    if content is None or answer is None or most < FEWEST_CELLS:
+        return
+    _, value, _ = claims(answer)
+    yield Finding(
+        f"{value['claim']}, with dropout off while accuracy is read ({most} primes)",
+        EN_DASH,
+        f"P_onset = {value['number'].replace('the crossing', 'P_cross')}",
+        value["verdict"],
+        content.name,
+        "cells",
+    )
 
 
 def _smallest_p(pair: Pair) -> float:
@@ -266,20 +290,22 @@ def _paper_bits(content: SuiteContent) -> Iterator[Finding]:
     }
     if len(found) < 2:
         return
+    own = found.get(CENTRAL_DECAY)
+    if own is None:
+        return
     nearest = min(found, key=lambda decay: abs(found[decay].value - PAPER_BITS))
-    for decay in dict.fromkeys((CENTRAL_DECAY, nearest)):
-        bits = found.get(decay)
-        if bits is None or bits.low is None or bits.high is None:
-            continue
-        inside = bits.low <= PAPER_BITS <= bits.high
-        trained = ", as the networks train" if decay == CENTRAL_DECAY else ""
-        yield Finding(
-            f"Bits stored per parameter with {setting_text({'weight_decay': decay})}{trained}",
-            plain(PAPER_BITS),
-            c_model_text(bits),
-            "reproduced" if inside else f"{plain(bits.value / PAPER_BITS, 2)} of it",
-            content.name,
-        )
+    here = c_model_text(own)
+    if nearest != CENTRAL_DECAY:
+        here += f"; {c_model_text(found[nearest])} with {setting_text({'weight_decay': nearest})}"
+    inside = own.low is not None and own.high is not None and own.low <= PAPER_BITS <= own.high
+    yield Finding(
+        f"Bits stored per parameter with {setting_text({'weight_decay': CENTRAL_DECAY})}, as the "
+        "networks train",
+        plain(PAPER_BITS),
+        here,
+        "reproduced" if inside else f"{plain(own.value / PAPER_BITS, 2)} of it",
+        content.name,
+    )
 
 
 @dataclass(frozen=True)
@@ -301,11 +327,11 @@ def _drifts(content: SuiteContent) -> Iterator[_Drift]:
         if content.reference is not None:
             test = content.reference.tests.get("robustness")
             if test is not None and test.axis == trend.axis and test.statistic is not None:
-                printed = f"{name} {signed(test.statistic, 2)} dex a unit"
+                printed = f"{name} {signed(test.statistic, 2)} dex per unit"
         size = (
             f"F = {plain(trend.f)}"
             if trend.slope is None
-            else f"{signed(trend.slope, 2)} dex a unit"
+            else f"{signed(trend.slope, 2)} dex per unit"
         )
         yield _Drift(f"{name} {size}, {probability(trend.p_holm)}", printed, trend.p_holm)
 
@@ -385,7 +411,7 @@ def suite_page(
         Section("Question", 1, (Paragraph(_question(content)),)),
         *([Section("Answer", 1, (_claims_table(content, answer),))] if answer else []),
         Section("Figures", 1, tuple(picture for _, picture in figures)),
-        *([Section("Cells", 1, (cells_table(content, convention, answer),))] if answer else []),
+        *([Section("Cells", 1, tuple(_cells(content, convention, answer)))] if answer else []),
         *([Section("Labels", 1, labels)] if (labels := tuple(label_blocks(content))) else []),
         *([Section("Before and after", 1, refined)] if refined else []),
         Section("Verdict", 1, (Bullets(verdict(content)),)),
@@ -475,6 +501,14 @@ def _claims_table(content: SuiteContent, answer: CellTests) -> Table:
     )
 
 
+def _cells(content: SuiteContent, chosen: Convention, answer: CellTests) -> Iterator[Block]:
+    """By the suite's own convention, and by the eval clock where that can be told."""
+    yield cells_table(content, chosen, answer)
+    by_eval = content.by(EVAL)
+    if chosen != EVAL and by_eval is not None and by_eval.n >= FEWEST_CELLS:
+        yield cells_table(content, EVAL, by_eval)
+
+
 def _caveats(content: SuiteContent, answer: CellTests | None) -> Iterator[Block]:
     yield Paragraph(EXPLORATORY)
     said = () if answer is None else tuple(limits(content, answer))
@@ -532,8 +566,8 @@ def front_page(
     together += "the offset across settings, and what it cost."
     return (
         "# Results\n\n"
-        f"Does grokking start where memorising becomes faster than generalising ({PAPER})? Written "
-        "by `scripts/results` from `recordings/` alone; every number is an answer of the analysis."
+        f"Does grokking start where memorising becomes faster than generalising ({PAPER})? Every "
+        "number here is computed from `recordings/` by `scripts/results`."
         f"\n\n{EXPLORATORY}\n\n## Findings\n\n{findings_markdown(rows, 'results')}\n\n"
         f"## Figures\n\n{shown}\n\n## Pages\n\n- {together}\n{pages}\n\n## Words\n\n{words}\n"
     )

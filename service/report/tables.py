@@ -84,10 +84,10 @@ def cells_table(content: SuiteContent, chosen: Convention, answer: CellTests) ->
         )
         rows.append(row)
     interval = (
-        f"P_cross with its {percent(answer.level)} seed-block interval, P_onset with its interval "
+        f"P_cross with its {percent(answer.level)} bootstrap interval, P_onset with its interval "
         "(fitted) or the two widths it lies between; d: the speed widths around the crossing, "
         "coarse where T_mem changes more than threefold between them; few seeds: fewer than five "
-        "at a width that the crossing rests on, where intervals of four or three cover some 90 %"
+        "at a width beside the crossing, where intervals cover some 90 %"
         if chosen[0] == "robust"
         else "closest approach of the seed-averaged curves, which has no interval"
     )
@@ -301,10 +301,9 @@ def _within(content: SuiteContent, chosen: tuple[str, str], answer: CellTests) -
 
 HEADLINES = ("cells", "Spearman ρ", "slope", "Lin's CCC", "median residual", "onsets at an end")
 HEADLINES_EXPLAINED = (
-    "Intervals are given where the cells can carry one: of the median from six cells on; the "
-    "slope's has errors clustered by prime in the robust method. Onsets at an end of the trained "
-    "widths bound the onset on one side only; where they are many, the row says more about the "
-    "widths than about the networks."
+    "The median has an interval from six cells on; that of the slope has errors clustered by prime "
+    "in the robust method. Onsets at an end of the trained widths bound the onset on one side "
+    "only; where they are many, the row says more about the widths than about the networks."
 )
 
 
@@ -478,8 +477,9 @@ def frozen_sentence(found: Registration) -> str:
     if found.frozen == "before":
         return f"Frozen before the first run: at {at}; it began {found.first_run:%Y-%m-%d %H:%M}."
     return (
-        f"Frozen after the first run: at {at}; it began {found.first_run:%Y-%m-%d %H:%M}. Widths "
-        "and seeds may have been chosen with results in sight."
+        f"Frozen after the first run: at {at}; {found.trained_before} of its "
+        f"{count(found.trained, 'run')} had begun, the first {found.first_run:%Y-%m-%d %H:%M}. "
+        "Widths and seeds may have been chosen with their results in sight."
     )
 
 

@@ -178,7 +178,7 @@ def papers_way(content: SuiteContent) -> Iterator[str]:
     if content.reference is not None:
         whose += ", beside what it printed"
         whose += "" if content.reference.same_model else " for another model"
-        cells += f", its {next(iter(printed.values())).cells}" if printed else ""
+        cells += f"; the paper's {next(iter(printed.values())).cells}" if printed else ""
     yield f"{whose}: {', '.join(parts)} ({cells}).{_onset_steps(answer, seeds)}"
 
 
@@ -204,8 +204,8 @@ def _onset_steps(answer: CellTests, seeds: str) -> str:
     low, high = (f"{end:.2f}" for end in (min(steps), max(steps)))
     apart = low if low == high else f"{low} to {high}"
     return (
-        f" This onset can only be a trained width, {apart} dex above the next, and grows with the "
-        f"number of seeds ({seeds} here): an agreement is no closer than that."
+        f" This onset is always a trained width, {apart} dex above the next, and moves up with the "
+        f"number of seeds ({seeds} here): agreement within that step means no more."
     )
 
 
@@ -303,8 +303,8 @@ def limits(content: SuiteContent, answer: CellTests) -> Iterator[str]:
     )
     if few:
         yield (
-            f"{count(few, 'cell')} with fewer than {FEW_SEEDS} seeds at a width that the crossing "
-            "rests on: intervals are rough there, or cannot be given."
+            f"{count(few, 'cell')} with fewer than {FEW_SEEDS} seeds at a width beside the "
+            "crossing: intervals are rough there, or missing."
         )
     yield from _coarse(answer)
     yield from _next_runs(answer)

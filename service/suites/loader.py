@@ -27,7 +27,7 @@ from groktime.service.suites.values import readable
 SHIPPED = Path(__file__).parent
 INDEX = SHIPPED / "index.json"
 RELEASED = "-released"
-MADE = "the question"  # in place of a file's name, where no file was written
+MADE = "the cell"  # in place of a file's name, where no file was written
 MAX_DONORS = 20  # from a suite to the donor of its donor's donor and so on
 
 
@@ -201,7 +201,8 @@ def shipped_suites() -> list[str]:
 
 
 def suite_index() -> list[dict[str, Any]]:
-    """Name, description and runs by kind of every shipped suite.
+    """Name, description and runs by kind of every shipped suite, and of a located one how many of
+    these it trains at most.
 
     From INDEX, which scripts/suite-index writes, unless a file has changed since: expanding them
     all takes seconds.
@@ -219,8 +220,25 @@ def expanded_index() -> list[dict[str, Any]]:
     """The same, from the suites themselves."""
     suites = [load_suite(name) for name in shipped_suites()]
     return [
-        {"suite": s.name, "description": s.file.description, "runs": s.counts()} for s in suites
+        {"suite": s.name, "description": s.file.description, "runs": s.counts()} | _at_most(s)
+        for s in suites
     ]
+
+
+def _at_most(suite: Suite) -> dict[str, int]:
+    design = suite.file.design
+    return {} if design is None else {"at_most": design.max_runs * cell_count(suite.members())}
+
+
+def cell_count(members: Iterable[Member]) -> int:
+    """Number of primes × settings; capacity runs belong to a setting, not to a prime."""
+    return len(
+        {
+            (member.prime, tuple(map(repr, member.setting.items())))
+            for member in members
+            if member.spec.kind != "capacity"
+        }
+    )
 
 
 def shipped_digest() -> str:
@@ -383,6 +401,8 @@ def _validated(name: str, document: Document) -> Suite:
 
 def _in_file(document: Document, path: tuple[str | int, ...]) -> tuple[str | int, ...]:
     """The path without steps that pydantic adds, such as the index of a single block."""
+    if document.source == MADE:
+        return tuple(part for part in path if isinstance(part, str))[-1:]
     shown: tuple[str | int, ...] = ()
     for index, part in enumerate(path):
         last = index == len(path) - 1

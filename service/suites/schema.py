@@ -224,10 +224,10 @@ class Design(Strict):
 
     kind: Literal["locate"] = Field("locate", description="the only design beside listed widths")
     place: tuple[Literal["crossing", "onset"], ...] = Field(
-        ("crossing", "onset"), description="what is to be placed in every cell"
+        ("crossing", "onset"), description="the points that are located in every cell"
     )
     precision: float = Field(
-        0.03, gt=0, le=1, description="standard deviation of each point that ends a cell, dex"
+        0.03, gt=0, le=1, description="target standard deviation of each point, dex"
     )
     widths: Numbers = Field(tuple(range(16, 258, 2)), description="even widths that may be trained")
     max_runs: int = Field(60, ge=4, le=10_000, description="most runs of one cell")
@@ -235,15 +235,15 @@ class Design(Strict):
         None, gt=0, le=1e6, description="most core-hours of one cell; default: no limit"
     )
     seeds_apart: bool = later(
-        False, description="seeds by turns for the crossing and for the onset, none for both"
+        False, description="each seed serves the crossing or the onset, never both"
     )
     prior: tuple[str, ...] = later(
-        (), description="earlier suites whose cells tell where to begin; they change no estimate"
+        (), description="earlier suites to start the search from; they change no estimate"
     )
     chooser: str | None = later(
         None,
         max_length=64,
-        description="hash of the code that chooses, written when the suite is registered",
+        description="hash of the code that chooses runs, written when the suite is registered",
     )
 
     @field_validator("place", "prior", mode="before")
@@ -338,10 +338,10 @@ class Analysis(Strict):
         (0.0, 0.25), description="capacity fractions the T_mem law is fitted on"
     )
     min_delay: float | None = Field(
-        default=None, ge=1, description="epochs from which a run counts as delayed; default 1"
+        default=None, ge=1, description="least delay that counts, epochs; default 1"
     )
     min_delay_share: float | None = Field(
-        default=None, ge=0, description="and the share of E_train; default 0"
+        default=None, ge=0, description="least delay that counts, share of E_train; default 0"
     )
 
     @model_serializer(mode="wrap")
@@ -402,7 +402,7 @@ class SuiteFile(Strict):
     )
     batching: Literal["remainder", "balanced"] = later(
         "remainder",
-        description="what is left goes into a small last batch, or all batches are nearly equal",
+        description="a small last batch for the remainder, or batches of nearly equal size",
     )
     stop: StopRule = Field(StopRule(), description="when runs end")
     order: Literal["longest_first", "seeds_first"] = Field(
@@ -418,12 +418,12 @@ class SuiteFile(Strict):
         (), description="random labels of many sizes, for C_model"
     )
     design: Annotated[Design | None, BeforeValidator(_design)] = later(
-        None, description="`locate` chooses widths and seeds as it goes, instead of speed and grok"
+        None, description="`locate` chooses widths and seeds one by one, instead of speed and grok"
     )
     inherits: tuple[Inheritance, ...] = Field(
         (), description="cells of other suites that analyses count as this one's"
     )
-    analysis: Analysis = Field(Analysis(), description="how the suite means to be analysed")
+    analysis: Analysis = Field(Analysis(), description="defaults of its analyses")
 
     @field_validator("inherits", mode="before")
     @classmethod

@@ -19,6 +19,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from groktime.service.errors import InputError
 from groktime.service.spec import (
     MAX_WIDTH,
     MODEL_COLUMNS,
@@ -248,6 +249,17 @@ class Setting(_Columns):
 
 
 AXES = tuple(Setting.model_fields)
+
+
+def typed_settings(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as a suite holds them; a name or value that none can have is refused."""
+    try:
+        return Setting.model_validate(given).named()
+    except ValidationError as problem:
+        first = problem.errors()[0]
+        # A refusal of its own names the field beside the error's place.
+        at = (*first["loc"], *first.get("ctx", {}).get("at", ()))
+        raise InputError(f"setting {'.'.join(map(str, at))}: {readable(first)}") from None
 
 
 def _axes(value: Any) -> Any:

@@ -29,7 +29,7 @@ STARTS = 3  # tries to start a cluster on this machine
 QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
 BUNDLES_PER_GPU = 4  # where nobody says how many
 CPU_STACK_BYTES = 1 << 30  # on a CPU a bundle's length bounds a stack long before memory does
-NO_LIMIT = 10**9  # of a resource: no cluster has that much
+FEWEST_WAITING, MOST_WAITING = 16, 256  # bundles; each that waits is a request to Ray
 OBJECT_STORE_BYTES = 100 * 1024 * 1024  # bundles are a few numbers; results go to Postgres
 NVIDIA = Path("/proc/driver/nvidia/gpus")  # a folder for each GPU that the driver knows
 
@@ -43,6 +43,10 @@ IDLE = {
     "LOG_NAME_UPDATE_INTERVAL_S": "3600",
 }
 
+# Unless told not to, Ray takes the loopback for the machine's own address, where others can reach
+# it. The name is of the systems where that is not the default.
+MANY_MACHINES = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+
 # Before Ray is imported. Loggers that Tune adds by itself keep some 300 KB a trial in the driver.
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -53,7 +57,6 @@ ENVIRONMENT = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # Ctrl-C ends the sweep, not one Tuner of it
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",  # the sweep tells what failed, once
-    "TUNE_MAX_PENDING_TRIALS_PG": "16",  # that wait for a node: an autoscaler sees no more
     "TUNE_GLOBAL_CHECKPOINT_S": "86400",  # Postgres knows what is done
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
 }
@@ -69,6 +72,8 @@ def cluster(address: str | None, workers: int | None) -> Iterator[None]:
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     settle_authentication(local=address is None)
+    if address is None:
+        _import_for_this_machine()
     import ray
 
     if ray.is_initialized():
@@ -89,6 +94,20 @@ def cluster(address: str | None, workers: int | None) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _import_for_this_machine() -> None:
+    """Import Ray so that a cluster started here is bound to the loopback.
+
+    Ray reads this once, and nodes that join other clusters would refuse to if they inherited it.
+    """
+    if MANY_MACHINES in os.environ:
+        return
+    os.environ[MANY_MACHINES] = "0"
+    try:
+        import ray  # noqa: F401
+    finally:
+        del os.environ[MANY_MACHINES]
 
 
 def check_address(address: str) -> None:
@@ -325,24 +344,27 @@ def slots_now(gpus: float, most: int | None) -> int:
     return bundles_at_once(gpus, most, resources)
 
 
-def slots_to_plan_for(gpus: float, most: int | None) -> int:
-    """Bundles that fit at once on the cluster as it is, or as large as its autoscaler makes it."""
-    resources, _ = members()
-    return max(bundles_at_once(gpus, most, each) for each in (resources, _largest(resources)))
+def slots_to_plan_for(gpus: float, most: int | None, settings: Settings) -> int:
+    """Bundles that fit at once on the cluster as it is, or as large as its autoscaler makes it.
+
+    Only settings tell how large that is: Ray's autoscalers keep it to themselves.
+    """
+    grown = settings.most_gpus if gpus else settings.most_cpus
+    slots = int((grown or 0) / (gpus or 1.0))
+    return max(slots_now(gpus, most), min(slots, most or slots))
 
 
-def _largest(resources: Mapping[str, float]) -> Mapping[str, float]:
-    """What an autoscaler may bring the cluster to; what it has now where there is none."""
-    from ray._private.state import state
+def slots_to_ask_for(gpus: float, most: int | None, settings: Settings) -> int:
+    """Bundles that are chosen now: as many as fit, twice as many where the cluster may grow.
 
-    try:
-        found = state.get_max_resources_from_cluster_config()
-    except Exception as problem:  # it is no part of Ray's public interface
-        log.debug("the autoscaler's limits are not known: %s", problem)
-        found = None
-    # An autoscaler without a limit says nothing about what will come.
-    unlimited = found is None or any(value >= NO_LIMIT for value in found.values())
-    return resources if unlimited or not found else found
+    An autoscaler adds nodes for what waits, and later choices know more.
+    """
+    return min(2 * slots_now(gpus, most), slots_to_plan_for(gpus, most, settings))
+
+
+def waiting_bundles(slots: int) -> int:
+    """Bundles that may wait for a node or be starting at once: an autoscaler sees no more."""
+    return min(MOST_WAITING, max(FEWEST_WAITING, slots))
 
 
 @contextmanager

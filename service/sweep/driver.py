@@ -8,12 +8,8 @@ from __future__ import annotations
 
 import logging
 import secrets
-import signal
-import threading
 import time
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Collection
 
 from rich.console import Console
 from sqlalchemy import Engine, text
@@ -31,7 +27,9 @@ from groktime.service.sweep.cluster import (
     joined_cluster,
     members,
     slots_to_plan_for,
+    waiting_bundles,
 )
+from groktime.service.sweep.interruption import check_interruption, interruptible
 from groktime.service.sweep.locator import Locator
 from groktime.service.sweep.plan import Bundle, BundleQueue, Pending, moved, plan
 from groktime.service.sweep.selection import (
@@ -94,6 +92,7 @@ class Sweep:
         before = self._moved()
         try:
             while fruitless < FRUITLESS_ROUNDS:
+                check_interruption()
                 retrying(lambda: expire(self.engine))
                 if not self._open_runs():
                     if self._others_have_ended(progress):
@@ -146,6 +145,9 @@ class Sweep:
             on_gpu=self.capacity.on_gpu,
         )
 
+    def _slots(self) -> int:
+        return slots_to_plan_for(self.capacity.gpus, self.options.workers, self.settings)
+
     def _train(self, progress: SweepProgress) -> None:
         """One Tuner for all there is; what concerns all bundles ends the sweep."""
         from groktime.service.sweep.tuner import FedSearcher, run_tuner
@@ -154,7 +156,7 @@ class Sweep:
             self.engine,
             list(self.prepared.runs),
             self._plan,
-            lambda: slots_to_plan_for(self.capacity.gpus, self.options.workers),
+            self._slots,
             progress.say,
         )
         most = self.options.workers
@@ -167,7 +169,7 @@ class Sweep:
             spares=queue.spares if self.capacity.on_gpu else None,
         )
         self._tuners += 1
-        run_tuner(searcher, self._orders, self.capacity.gpus)
+        run_tuner(searcher, self._orders, self.capacity.gpus, waiting_bundles(self._slots()))
         searcher.add_to(self.report)
         retrying(lambda: revoke_leases(self.engine, self.name))
         if searcher.refused or queue.problem:
@@ -216,27 +218,6 @@ class Sweep:
         return self.report
 
 
-@contextmanager
-def terminated_as_interrupt() -> Iterator[None]:
-    """Turn SIGTERM into KeyboardInterrupt, so that leases are given back on the way out.
-
-    Ray puts handlers of its own into a process that connects to it: enter this afterwards. Only
-    a main thread can handle signals; in another one nothing changes.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(signum: int, frame: Any) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before if before is not None else signal.SIG_DFL)
-
-
 def run_sweep(
     suite: Suite,
     database_url: str,
@@ -253,7 +234,7 @@ def run_sweep(
     """
     if suite.file.design is not None:
         return _run_located(suite, database_url, engine, settings, options, console, address)
-    prepared = prepare(suite, engine, options)
+    prepared = retrying(lambda: prepare(suite, engine, options))
     delete_finished_checkpoints(settings.checkpoint_dir, prepared.runs.values())
     if not prepared.open:
         failed = {
@@ -267,7 +248,7 @@ def run_sweep(
         console.print(f"{suite.name}: {open_runs} on {capacity.description}")
         _, nodes = members()
         check_database_reaches(database_url, nodes)
-        with terminated_as_interrupt():
+        with interruptible():
             sweep = Sweep(prepared, engine, settings, database_url, options, capacity)
             report = sweep.run(progress)
     return prepared, report
@@ -291,19 +272,21 @@ def _run_located(
         console.print(f"{suite.name}: {line}", highlight=False, soft_wrap=True)
 
     check_located(suite, options)
-    locator = Locator(suite, engine, options, say)
+    locator = retrying(lambda: Locator(suite, engine, options, say))
     report = SweepReport(failed=locator.failed())
     if locator.wants or locator.held_by_others():
         where = cluster_address(address, settings.ray_address)
         with joined_cluster(options, settings, where) as capacity:
             from groktime.service.sweep.tuner import run_located
 
+            say(f"{count(len(locator.cells), 'cell')} to locate on {capacity.description}")
             _, nodes = members()
             check_database_reaches(database_url, nodes)
-            with terminated_as_interrupt():
+            with interruptible():
                 report = run_located(locator, settings, database_url, options, capacity)
     for cell in locator.cells:
         say(f"{cell.label}: {cell}")
-    runs = stored_runs(engine, locator.registered.suite_id, wanted_runs(suite, engine))
+    suite_id = locator.registered.suite_id
+    runs = retrying(lambda: stored_runs(engine, suite_id, wanted_runs(suite, engine)))
     delete_finished_checkpoints(settings.checkpoint_dir, runs.values())
     return PreparedSweep(suite, locator.registered, runs, learnt_cost(runs)), report

@@ -86,7 +86,7 @@ def submit_job(
     """
     loaded = suite if isinstance(suite, Suite) else load_suite(suite)
     # Refuse here what the job would refuse there.
-    options.selection.chosen(loaded.runs())
+    options.selection.chosen(loaded)
     check_located(loaded, options)
     check_gpu_share(options.gpus_per_bundle, settings.device)
     variables = {**job_environment(settings), **(environment or {})}
@@ -150,6 +150,7 @@ def arguments(options: SweepOptions) -> list[str]:
         *(("--kind", kind) for kind in selection.kinds),
         *(("--width", width) for width in selection.widths),
         *(("--seed", seed) for seed in selection.seeds),
+        *(("--set", f"{name}={value}") for name, value in selection.settings.items()),
     ]
     if options.gpus_per_bundle is not None:
         given.append(("--gpus-per-bundle", f"{options.gpus_per_bundle:g}"))
@@ -252,7 +253,7 @@ def submit_sweep(
     A refusal by Ray is recorded too, but not a sweep of no runs. `engine` may write.
     """
     loaded = suite if isinstance(suite, Suite) else load_suite(suite)
-    options.selection.chosen(loaded.runs())
+    options.selection.chosen(loaded)
     name = loaded.name
     with engine.begin() as connection:
         number = insert_sweep(connection, name, submitted_by=by, filters=requested(options))
@@ -279,7 +280,7 @@ def submit_sweep(
 def requested(options: SweepOptions) -> dict[str, Any]:
     """What differs from a sweep of the whole suite, in the words of `POST /sweeps`."""
     selection = options.selection
-    filters = {
+    filters: dict[str, Any] = {
         "prime": list(selection.primes),
         "kind": list(selection.kinds),
         "width": list(selection.widths),
@@ -290,6 +291,8 @@ def requested(options: SweepOptions) -> dict[str, Any]:
         "workers": options.workers,
         "limit": options.limit,
     }
+    if selection.settings:
+        filters["settings"] = dict(selection.settings)
     asked = {
         "filters": {name: values for name, values in filters.items() if values},
         "resources": {name: value for name, value in resources.items() if value is not None},

@@ -29,6 +29,7 @@ from groktime.service.errors import DatabaseError
 from groktime.service.spec import RunSpec
 from groktime.service.suites import Suite
 from groktime.service.suites.loader import read_stored
+from groktime.service.suites.values import typed_settings
 from groktime.service.sweep.locate import Choice, Point
 from groktime.service.sweep.located import (
     LocatedCell,
@@ -76,7 +77,13 @@ class Locator:
 
     def __post_init__(self) -> None:
         assert self.suite.file.design is not None, "only a located suite chooses its runs"
-        self.spaces = spaces(self.suite, self.options.selection.primes)
+        settings = typed_settings(self.options.selection.settings)
+        asked = {(name, str(value)) for name, value in settings.items()}
+        self.spaces = [
+            space
+            for space in spaces(self.suite, self.options.selection.primes)
+            if asked <= set(space.resolved)
+        ]
         self._spaces = {space.label: space for space in self.spaces}
         self._keys = {spec.key for space in self.spaces for spec in space.specs.values()}
         with self.engine.connect() as connection:

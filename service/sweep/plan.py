@@ -222,7 +222,7 @@ def preview(
     suite: Suite, engine: Engine | None, options: SweepOptions, capacity: ClusterCapacity
 ) -> Preview:
     """Plan against what the database knows, or against nothing where there is none."""
-    chosen = options.selection.chosen(suite.runs())
+    chosen = options.selection.chosen(suite)
     known = {}
     if engine is not None:
         with engine.connect() as connection:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -22,12 +22,15 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from groktime.db.claims import reopen
+from groktime.db.engine import retrying
 from groktime.db.records import Design
 from groktime.db.schema import RUN_STATES
 from groktime.db.suites import Registered, register_suite
 from groktime.service.errors import InputError
 from groktime.service.spec import Kind, RunSpec
 from groktime.service.suites import Suite
+from groktime.service.suites.expansion import Member
+from groktime.service.suites.values import typed_settings
 from groktime.service.sweep.cost import CostModel, Finished, expected_epochs, machine_rate
 from groktime.service.words import duration
 from groktime.workers.checkpoints import CheckpointStore
@@ -91,7 +94,7 @@ class SweepProgress:
         self._thread = threading.Thread(target=self._watch, name="progress", daemon=True)
 
     def __enter__(self) -> Self:
-        self._first = snapshot(self._engine, self._weights)
+        self._first = retrying(lambda: snapshot(self._engine, self._weights))
         self._idle_until = time.monotonic()
         self._under_way = False
         self._thread.start()
@@ -185,6 +188,7 @@ CHOOSER = (
     "located.py",
     "../analysis/located.py",
 )  # what decides which run comes next
+MOST_SHOWN = 20  # values of a suite in a refusal
 ANY_RATE = 1e11  # FLOP/s; finished runs correct it, whatever it is
 
 SUITE_RUNS = """
@@ -197,11 +201,18 @@ class NotInSuite(InputError):
     """A filter names a value that no run of the suite has; `known` are those there are."""
 
     def __init__(self, name: str, value: object, known: Sequence[Any]) -> None:
-        there = ", ".join(str(one) for one in known)
-        super().__init__(f"--{name} = {value}: the suite has {there}")
+        super().__init__(f"--{name} = {value}: the suite has {_shown(value, known)}")
         self.name = name
         self.value = value
         self.known = known
+
+
+def _shown(value: object, known: Sequence[Any]) -> str:
+    """All values, or of very many numbers the two nearest."""
+    if len(known) <= MOST_SHOWN or not isinstance(value, int | float):
+        return ", ".join(str(one) for one in known)
+    nearest = sorted(sorted(known, key=lambda one: abs(one - value))[:2])
+    return f"{len(known)} others, the nearest {' and '.join(map(str, nearest))}"
 
 
 @dataclass(frozen=True)
@@ -212,30 +223,43 @@ class Selection:
     kinds: Collection[Kind] = ()
     widths: Collection[int] = ()
     seeds: Collection[int] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
-    def chosen(self, runs: Sequence[RunSpec]) -> list[RunSpec]:
-        """The runs that pass; a value that no run has is refused with those there are."""
-        columns: dict[str, tuple[Collection[Any], Collection[Any]]] = {
-            "prime": ({run.data.prime for run in runs}, self.primes),
-            "kind": ({run.kind for run in runs}, self.kinds),
-            "width": ({run.model.width for run in runs}, self.widths),
-            "seed": ({run.seed for run in runs}, self.seeds),
+    def chosen(self, suite: Suite) -> list[RunSpec]:
+        """The distinct runs that pass, in the order of the suite's grids."""
+        return list({member.spec.key: member.spec for member in self.members(suite)}.values())
+
+    def members(self, suite: Suite) -> list[Member]:
+        """The places that pass; a value that none has is refused with those there are."""
+        asked: dict[str, tuple[Collection[Any], Callable[[Member], Any]]] = {
+            "prime": (self.primes, lambda member: member.spec.data.prime),
+            "kind": (self.kinds, lambda member: member.spec.kind),
+            "width": (self.widths, lambda member: member.spec.model.width),
+            "seed": (self.seeds, lambda member: member.spec.seed),
+            **{
+                f"set {name}": ((value,), partial(_setting, name))
+                for name, value in typed_settings(self.settings).items()
+            },
         }
-        for name, (there, asked) in columns.items():
-            for value in asked:
+        filters = {name: filter_ for name, filter_ in asked.items() if filter_[0]}
+        kept = list(suite.members())
+        for name, (values, of) in filters.items():
+            there = {of(member) for member in suite.members()}
+            for value in values:
                 if value not in there:
-                    raise NotInSuite(name, value, sorted(there))
-        kept = [
-            run
-            for run in runs
-            if (not self.primes or run.data.prime in self.primes)
-            and (not self.kinds or run.kind in self.kinds)
-            and (not self.widths or run.model.width in self.widths)
-            and (not self.seeds or run.seed in self.seeds)
-        ]
+                    raise NotInSuite(name, value, sorted(there, key=_numbers_first))
+            kept = [member for member in kept if of(member) in values]
         if not kept:
-            raise InputError(f"the suite has no run that passes all of --{', --'.join(columns)}")
+            raise InputError(f"the suite has no run that passes all of --{', --'.join(filters)}")
         return kept
+
+
+def _setting(name: str, member: Member) -> Any:
+    return member.resolved[name]
+
+
+def _numbers_first(value: Any) -> tuple[bool, Any]:
+    return (False, value) if isinstance(value, int | float) else (True, str(value))
 
 
 @dataclass(frozen=True)
@@ -331,6 +355,16 @@ class SweepReport:
     training_seconds: float = 0.0
 
 
+class LocatedSuite(InputError):
+    """A filter on what a located suite chooses itself."""
+
+    def __init__(self, name: str, suite: str) -> None:
+        super().__init__(
+            f"--{name}: {suite} is located and chooses its own runs; accepted: --prime, --set"
+        )
+        self.name = name
+
+
 def check_located(suite: Suite, options: SweepOptions) -> None:
     """Refuse filters that a suite which chooses its own runs cannot keep to."""
     if suite.file.design is None:
@@ -344,14 +378,12 @@ def check_located(suite: Suite, options: SweepOptions) -> None:
     }
     for name, value in given.items():
         if value:
-            raise InputError(
-                f"--{name}: {suite.name} is located and chooses its own runs; accepted: --prime"
-            )
+            raise LocatedSuite(name, suite.name)
 
 
 def prepare(suite: Suite, engine: Engine, options: SweepOptions) -> PreparedSweep:
     """Register the suite and choose the runs of this sweep."""
-    chosen = options.selection.chosen(suite.runs())
+    chosen = options.selection.chosen(suite)
     registered = register(suite, engine)
     runs = stored_runs(engine, registered.suite_id, chosen)
     if options.retry_failed:

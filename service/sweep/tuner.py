@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import re
 import secrets
 import tempfile
@@ -32,7 +33,8 @@ from groktime.db.engine import retrying
 from groktime.service.errors import SweepError
 from groktime.service.logs import redact
 from groktime.service.settings import Settings
-from groktime.service.sweep.cluster import ClusterCapacity, slots_now
+from groktime.service.sweep.cluster import FEWEST_WAITING, ClusterCapacity, slots_to_ask_for
+from groktime.service.sweep.interruption import check_interruption
 from groktime.service.sweep.locator import SYSTEMIC_CRASHES, TRIES, Locator
 from groktime.service.sweep.selection import SweepOptions, SweepReport
 from groktime.workers.trainable import BundleTrainable, WorkerConfig
@@ -42,19 +44,27 @@ RECOUNT_SECONDS = 5.0  # of the room on a cluster
 RETRIES = 1  # a crashed bundle goes on once from its checkpoints
 FORGIVEN_DEATHS = 5  # of nodes with one run; more count as crashes
 MOST_TRIALS = 20_000  # of one Tuner
-NODE_MISSED_SECONDS = 30  # in which Ray tells a node that is gone from one that is slow
+NODE_MISSED_SECONDS = 90  # in which Ray tells a node that is gone from one that is slow
+LOOK_SECONDS = 0.5  # between looks at workers that do not answer
 
 # What Ray says of an actor whose machine is gone; it has no type of its own for this.
 NODE_IS_GONE = ("its node has died", "the actor's node was")
+# Tune lets go of an actor at once, in one of these ways, which says nothing of how it ended.
+LET_GO = ("OUT_OF_SCOPE", "REF_DELETED", "RAY_KILL")
 UNAVAILABLE = re.compile(r"The actor ([0-9a-f]+) is unavailable")
 
 
 @dataclass(frozen=True)
 class Crash:
-    """How a worker ended: one line of what Ray wrote, and whether its node is what died."""
+    """How a worker ended: one line of what Ray wrote, and whether its node is what died.
+
+    Of a worker that does not answer only its actor is known, until Ray knows which of the two it
+    was.
+    """
 
     reason: str
     node_died: bool = False
+    silent_actor: str | None = None
 
 
 Spares = Callable[[Sequence[int]], Sequence[int]]  # runs of a stack's shape that nobody has begun
@@ -118,6 +128,8 @@ class FedSearcher(Searcher):
         self._spares = spares
         self._live: dict[str, _Order] = {}
         self._again: deque[_Order] = deque()
+        self._silent: dict[str, tuple[Crash, float]] = {}  # and until when Ray is asked
+        self._looked_at = -math.inf
         self._count, self._most, self._counted_at = at_once, 0, -math.inf
         self.refused: str | None = None
         self.given = 0
@@ -144,6 +156,7 @@ class FedSearcher(Searcher):
         }
 
     def _next(self) -> _Order | None:
+        self._look_for_silent()
         # Tune keeps a record of each trial to its end.
         if self._is_full() or self.refused or self.given >= MOST_TRIALS:
             return None
@@ -172,7 +185,29 @@ class FedSearcher(Searcher):
             self._feed.trained(order.runs)
 
     def crashed(self, trial_id: str, crash: Crash) -> None:
-        """The trial's worker ended before it was done."""
+        """The trial's worker ended before it was done, or does not answer.
+
+        Nothing waits here: on a large cluster nodes die all the time, and others come free.
+        """
+        if crash.silent_actor is None:
+            self._ended(trial_id, crash)
+        else:
+            self._silent[trial_id] = crash, time.monotonic() + NODE_MISSED_SECONDS
+
+    def _look_for_silent(self) -> None:
+        """See what Ray knows by now of workers that did not answer."""
+        if not self._silent or time.monotonic() - self._looked_at < LOOK_SECONDS:
+            return
+        self._looked_at = time.monotonic()
+        for trial_id, (crash, deadline) in list(self._silent.items()):
+            assert crash.silent_actor is not None
+            gone = node_is_gone(crash.silent_actor)
+            if gone is not None or time.monotonic() >= deadline:
+                del self._silent[trial_id]
+                self._ended(trial_id, Crash(crash.reason, node_died=bool(gone)))
+
+    def _ended(self, trial_id: str, crash: Crash) -> None:
+        """Let the trial's runs go on, by another trial or as the feed says."""
         order = self._live.pop(trial_id)
         counts = self._counts(order, crash)
         if counts and order.tries >= RETRIES:
@@ -214,9 +249,12 @@ class FedSearcher(Searcher):
 
 @dataclass
 class _Listener(tune.Callback):
-    """Tells the searcher what Tune tells callbacks only."""
+    """Tells the searcher what Tune tells callbacks only, and ends Tune when it was interrupted."""
 
     searcher: FedSearcher = field(repr=False)
+
+    def on_step_begin(self, iteration: int, trials: list[Trial], **info: Any) -> None:
+        check_interruption()
 
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
@@ -249,8 +287,10 @@ def crash_of(trial: Trial) -> Crash:
     lines = [line.strip() for line in told.splitlines()[1:] if line.strip()]
     died = next((line for line in lines if "died" in line), None)
     reason = redact(died or lines[-1])[:LONGEST_REASON] if lines else "unknown"
-    gone = any(words in told for words in NODE_IS_GONE)
-    return Crash(reason, gone or _preempted(trial) or _lost_its_node(told))
+    if any(words in told for words in NODE_IS_GONE) or _preempted(trial):
+        return Crash(reason, node_died=True)
+    silent = UNAVAILABLE.search(told)
+    return Crash(reason, silent_actor=silent[1] if silent else None)
 
 
 def _preempted(trial: Trial) -> bool:
@@ -264,38 +304,41 @@ def _preempted(trial: Trial) -> bool:
     return isinstance(error, RayActorError) and error.preempted
 
 
-def _lost_its_node(told: str) -> bool:
-    """Whether the machine of a worker that does not answer turns out to be gone.
+def node_is_gone(actor_id: str) -> bool | None:
+    """Whether the machine of a worker that does not answer is gone; None: not known yet.
 
     A broken connection is told at once. That the node behind it has died is known only when it
     has missed its checks, that the worker alone has died as soon as its node says so.
     """
-    silent = UNAVAILABLE.search(told)
-    if silent is None or not ray.is_initialized():
+    actor = actors(actor_id)
+    if not actor:
         return False
-    deadline = time.monotonic() + NODE_MISSED_SECONDS
-    while time.monotonic() < deadline:
-        actor = actors(silent[1])
-        if not actor:
-            return False
-        nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
-        alive = {node["NodeID"] for node in nodes if node["Alive"]}
-        if actor["Address"]["NodeID"] not in alive:
-            return True
-        # Tune lets go of the actor at once, which says nothing of how it ended.
-        if actor["State"] == "DEAD" and "OUT_OF_SCOPE" not in str(actor["DeathCause"]):
-            return False
-        time.sleep(0.2)
-    return False
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    alive = {node["NodeID"] for node in nodes if node["Alive"]}
+    if actor["Address"]["NodeID"] not in alive:
+        return True
+    if actor["State"] != "DEAD":
+        return None
+    cause = str(actor["DeathCause"])
+    if "NODE_DIED" in cause:
+        return True
+    return None if any(word in cause for word in LET_GO) else False
 
 
-def run_tuner(searcher: FedSearcher, worker: WorkerConfig, gpus: float = 0.0) -> None:
+def run_tuner(
+    searcher: FedSearcher,
+    worker: WorkerConfig,
+    gpus: float = 0.0,
+    waiting: int = FEWEST_WAITING,
+) -> None:
     """Train what the searcher gives out; returns when it has nothing left.
 
+    So many bundles may wait for a node, or for their worker to start.
     Secrets travel in `worker` through the object store, never in a trial's config, which Ray
     shows on its dashboard.
     """
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)
+    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(waiting)
     asked: dict[str, float] = {"cpu": 1, **({"gpu": gpus} if gpus else {})}
     trainable = tune.with_resources(
         tune.with_parameters(BundleTrainable, worker=worker), dict(asked)
@@ -365,8 +408,7 @@ def _tune(
         locator,
         locator.engine,
         f"{name}-{report.bundles}",
-        # Later choices know more: none is made before there is room for it.
-        at_once=lambda: slots_now(capacity.gpus, options.workers),
+        at_once=lambda: slots_to_ask_for(capacity.gpus, options.workers, settings),
     )
     worker = WorkerConfig.of(settings, database_url, capacity.device)
     run_tuner(searcher, worker, capacity.gpus)

@@ -45,10 +45,10 @@ export function view() {
     el("div", { class: "columns" },
       el("div", { class: "pair" }, cards.map((card) => card.node)),
       numbers), explain("How to read this",
-        "First: bits memorised against bits in the dataset. On the dashed line everything is memorised; the level a curve bends to is that model's capacity (dotted).",
-        "Second: capacity grows in proportion to parameters. The slope is C_model, in bits per parameter: the paper found 2.16 for its central model, and ours stands in the numbers above.",
-        "Dividing a dataset's complexity K_mem by C_model gives P_mem, the size from which memorising it is possible at all. Grokking starts later: being able to memorise is not yet being quick at it.",
-        "An open marker is a width whose curve never bent or sagged; its capacity is less certain."));
+        "First chart: bits memorised against bits in the dataset. On the dashed line everything is memorised; the level at which a curve flattens is that model's capacity (dotted).",
+        "Second chart: capacity grows in proportion to parameters. The slope is C_model, in bits per parameter; the paper reports 2.16.",
+        "Dividing a dataset's complexity K_mem by C_model gives P_mem, the size from which memorising it is possible at all. Grokking starts at larger sizes: a model that can memorise need not do it quickly.",
+        "An open marker is a width whose curve never flattened, or fell past its maximum; its capacity is less certain."));
 
   async function update(query, all) {
     const suite = chosen(all, query);

@@ -15,7 +15,7 @@ import {
 const FINE = ["t_mem", "t_gen", "e_train", "e_val", "min_delay", "min_delay_share", "max_width", "level"];
 const SETTINGS = ["prime", "method", "clock", "units", "labels", "arrangement", ...FINE];
 const REFRESH_MS = 2500;
-const PAINT_MS = 120; // of small multiples: painted so often, not after each, because it takes as long
+const PAINT_MS = 400; // of small multiples: painted so often, not after each, because it takes as long
 const whenIdle = window.requestIdleCallback ?? setTimeout;
 
 export function view() {
@@ -70,7 +70,7 @@ export function view() {
     place.parentNode.classList.toggle("alone", several);
     if (several) return multiples(query);
     cards = [single];
-    place.replaceChildren(single.node);
+    if (single.node.parentNode !== place) place.replaceChildren(single.node); // taken out, it would be laid out anew
     await single.load(chartQuery(query, suite, SETTINGS));
     neighbours(query);
   }
@@ -106,7 +106,7 @@ export function view() {
     await fill(chartQuery(query, suite, SETTINGS));
   }
 
-  // One question for all primes; its charts are drawn one after the other and seen as they come.
+  // One question for all primes. What is on the screen is drawn first; the rest when that is seen.
   async function fill(query) {
     asking?.abort();
     const { signal } = (asking = new AbortController());
@@ -114,25 +114,33 @@ export function view() {
     mine.forEach((card, i) => card.wait(changed(query, { prime: suite.primes[i] })));
     try {
       const { charts } = await ask(`/charts/delay/primes?${query}`, { signal });
-      let painted = performance.now();
-      for (const [i, card] of mine.entries()) {
-        const found = charts.find(({ prime }) => prime === suite.primes[i]);
-        await card.take(found ?? { problem: { status: 409, detail: "It has no runs yet." } });
-        if (performance.now() - painted > PAINT_MS) {
-          await new Promise((resolve) => setTimeout(resolve)); // the browser paints
-          painted = performance.now();
-        }
-        if (signal.aborted) return;
-      }
+      const missing = { problem: { status: 409, detail: "It has no runs yet." } };
+      const found = mine.map((card, i) => [card, charts.find(({ prime }) => prime === suite.primes[i]) ?? missing]);
+      const seen = mine.filter((card) => card.node.getBoundingClientRect().top < innerHeight);
+      for (const [card, chart] of found) card.tell(chart);
       caption.replaceChildren(...rich(sharedCaption(mine)));
+      await drawn(seen, signal);
+      if (seen.length < mine.length) whenIdle(() => drawn(mine.filter((card) => !seen.includes(card)), signal));
     } catch (error) {
       if (error.name !== "AbortError") for (const card of mine) card.refuse(error);
     }
   }
 
+  // Charts are drawn one after the other and seen as they come.
+  async function drawn(some, signal) {
+    let painted = performance.now();
+    for (const card of some) {
+      if (signal.aborted) return;
+      await card.redraw();
+      if (performance.now() - painted > PAINT_MS) {
+        await new Promise((resolve) => setTimeout(resolve)); // the browser paints
+        painted = performance.now();
+      }
+    }
+  }
+
   async function redraw() {
     await Promise.all(cards.map((card) => card.redraw()));
-    if (cards[0] !== single) caption.replaceChildren(...rich(sharedCaption(cards)));
   }
 
   function heard(event) {

@@ -39,9 +39,9 @@ export function view() {
     el("div", { class: "columns" },
       el("div", { class: "pair" }, cards.map((card) => card.node)),
       numbers), explain("How to read this",
-        "First: time to memorise T_mem against 1/(C·P). Each prime has its own curve, because larger primes mean more bits to memorise; lines are the exponential law fitted to each.",
-        "Second: the same points against f = K_mem/(C·P). If only the filled share matters, the curves collapse onto one, and T_mem grows as e to the a·f inside the shaded window.",
-        "Lines are the exponential law and its rivals, fitted on the window; the panel says which of them AICc prefers and whether anything but f still matters. Pale points lie outside the window. Primes are coloured from yellow (small) to blue (large)."));
+        "First chart: time to memorise T_mem against 1/(C·P). Each prime has its own curve, because larger primes mean more bits to memorise; lines are the exponential law fitted to each.",
+        "Second chart: the same points against f = K_mem/(C·P). If only the filled share matters, the curves collapse onto one, and T_mem grows as e to the a·f inside the shaded window.",
+        "Lines are the exponential law and its rivals, fitted on the window; the panel says which of them AICc prefers, and whether P matters beyond f. Pale points lie outside the window. Primes are coloured from yellow (small) to blue (large)."));
 
   async function update(query, all) {
     const suite = chosen(all, query);

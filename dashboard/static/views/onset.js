@@ -46,9 +46,9 @@ export function view() {
     controls, claims,
     el("div", { class: "pair" }, cards.map((card) => card.node)),
     tests, within, explain("How to read this",
-        "First: a point a cell, with intervals of both. Open markers have their onset at an edge of the measured widths and only bound it. Click a point to see its cell.",
-        "Second: the residual, log₁₀ of P_onset over P_cross, with bars that combine both intervals. Zero is a perfect prediction; 0.3 is a factor of two. A trend along an axis means that the crossing misses something that depends on it.",
-        "The table asks the claim in several ways. A test that these cells cannot carry says so, rather than showing a number; the paper's printed value stands beside ours with its own n."));
+        "First chart: each point is a cell, with both intervals. An open marker has its onset at an edge of the measured widths, which only bounds it. Click a point to see its cell.",
+        "Second chart: the residual, log₁₀ of P_onset over P_cross, with bars that combine both intervals. Zero is a perfect prediction; 0.3 is a factor of two. A trend along an axis means that the crossing misses an effect of it.",
+        "The table tests the claim in several ways. A test with too few cells says so instead of giving a number. The paper's value is shown with its own n."));
 
   // A point carries its prime first and the values of the swept axes last.
   function cellQuery(data) {

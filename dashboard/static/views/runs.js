@@ -57,7 +57,7 @@ export function view() {
   const curves = new ChartCard({ name: "curves", title: "Training and validation accuracy", height: 430 });
   const node = el("div", { class: "view" },
     intro("Every run, every epoch",
-      "Choose runs to lay their curves over each other. Small models rise in training and validation together; larger ones fit first and generalise later."),
+      "Choose runs to compare their curves. Small models rise in training and validation together; larger ones fit first and generalise later."),
     controls, curves.node, table);
   const cellTable = new CellTable({ head, picked, body, pager });
   const before = new Map(); // cursor of a page -> cursor of the one before it
@@ -103,7 +103,7 @@ export function view() {
     try {
       const shown = await (cells ? cellTable.load(suite, query, asking.signal) : loadRuns(query, asking.signal));
       table.dataset.state = shown ? "ready" : "empty";
-      if (!shown) message("No run matches", "Loosen a filter to see runs.");
+      if (!shown) message("No run matches", "Remove a filter to see runs.");
     } catch (error) {
       if (error.name === "AbortError") return;
       message("The runs could not be read", error.message);

@@ -46,13 +46,13 @@ export function view() {
     next.replaceChildren(
       el("h2", { id: "next-title" }, "Where to go next"),
       el("ul", {},
-        suite.primes.length > 1 && lead("onset", of, `All ${suite.primes.length} primes`, "is it so everywhere? The tests."),
-        lead("delay", kept, "This chart", "with its settings, thresholds and seeds."),
-        lead("memorisation", of, "Time to memorise", "what sets it."),
+        suite.primes.length > 1 && lead("onset", of, `All ${suite.primes.length} primes`, "and the tests: does it hold everywhere?"),
+        lead("delay", kept, "This chart", "with its settings and thresholds."),
+        lead("memorisation", of, "Time to memorise", "and what sets it."),
         lead("runs", of, "Every run", "and its curves."),
-        others.length > 0 && el("li", {}, "Other suites: ",
-          others.map((other, i) => [i ? ", " : "", el("a", { "data-link": true, href: path("onset", { suite: other.name }) }, other.name)]), "."),
-        el("li", {}, "Ask yourself: ", el("code", {}, `curl '${location.origin}/crossing?suite=${suite.name}&prime=${query.get("prime") ?? ""}'`))));
+        others.length > 0 && el("li", {}, el("details", { class: "others" }, el("summary", {}, `Other suites (${others.length})`),
+          others.map((other, i) => [i ? ", " : "", el("a", { "data-link": true, href: path("onset", { suite: other.name }) }, other.name)]))),
+        el("li", {}, "The same answer in a shell: ", el("code", {}, `curl '${location.origin}/crossing?suite=${suite.name}&prime=${query.get("prime") ?? ""}'`))));
   }
 
   return { node, update, heard: (event) => event.suite === suite?.name && chart.load(chart.query), redraw: () => chart.redraw() };

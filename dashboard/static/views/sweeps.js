@@ -61,16 +61,16 @@ export function view() {
   placing.heading.after(numbers);
   const node = el("div", { class: "view" },
     intro("How far are the sweeps?",
-      "A sweep trains what a suite still misses. Everything here updates by itself while workers record epochs; finished work is never lost or repeated."),
+      "A sweep trains the missing runs of a suite. This page updates by itself while workers record epochs."),
     controls,
     el("section", { class: "card stack" }, tiles, bar),
     el("div", { class: "columns" },
       el("div", { class: "stack" }, progressOfCells, coverage.node, failures, jobs),
       el("div", { class: "stack" }, explain("How to read this",
         "Each square is a prime and a width. It deepens as seeds finish, over all settings of the suite.",
-        legend([["pending", "waiting"], ["done", "all seeds done"], ["running", "being trained"], ["failed", "at least one failed"], ["set_aside", "in the bar: set aside, censored where they are; they can be trained on"], ["stale", "in the bar: lost their worker; the next sweep takes them up"]]),
+        legend([["pending", "waiting"], ["done", "all seeds done"], ["running", "being trained"], ["failed", "at least one failed"], ["set_aside", "in the bar: set aside: stopped early, because they can no longer matter"], ["stale", "in the bar: lost their worker; the next sweep takes them up"]]),
         "Time left is what remains at the pace of the last ten minutes.",
-        "A suite that locates chooses its runs as it goes: until both points of every cell are as precise as it asks, in standard deviations. ± is half of the 95 % interval that the model behind the choice sees."))));
+        "A located suite chooses its runs one by one, until the standard deviations of P_cross and P_onset reach its target. ± is half the 95 % interval of the model that chooses runs."))));
   let suite;
   let timer;
   let drawn = 0;
@@ -110,7 +110,7 @@ export function view() {
     cells.replaceChildren(
       el("div", { class: "cells-head" },
         el("h2", { id: "cells-title" }, `${placed} of ${answer.cells.length} cell${answer.cells.length === 1 ? "" : "s"} placed`),
-        el("p", { class: "hint" }, `${whole(answer.runs)} runs and ${duration(answer.core_seconds)} of one core so far; each point is wanted to ${answer.precision} dex, with at most ${whole(answer.max_runs)} runs a cell.`)),
+        el("p", { class: "hint" }, `${whole(answer.runs)} runs and ${duration(answer.core_seconds)} of one core so far. Target: ${answer.precision} dex for each point, with at most ${whole(answer.max_runs)} runs per cell.`)),
       el("div", { class: "table-frame" }, el("table", { class: "located" },
         el("thead", {}, el("tr", {}, ["Cell", ...wanted.map(([, name]) => name), "Runs", "Core time", "Next, and why"].map((name) => el("th", { scope: "col" }, ...rich(name))))),
         el("tbody", {}, answer.cells.map((cell) => el("tr", { dataset: { cell: cell.prime } },
@@ -148,7 +148,7 @@ export function view() {
       tile("Running now", whole(states.running), states.stale ? `${whole(states.stale)} lost their worker` : `${whole(states.pending)} waiting`),
       tile("Throughput", answer.runs_per_minute === null ? "–" : `${human(answer.runs_per_minute)} / min`, "runs closed, last ten minutes"),
       tile("Time left", ...(located ? [states.running ? "open" : "–", states.running ? "until every cell is placed" : "nothing is running"] : left(closed === total, states.running > 0, answer.seconds_left))),
-      tile("Epochs recorded", human(answer.epochs_recorded), answer.inherited ? `${whole(answer.inherited)} runs inherited` : "every one in the database"),
+      tile("Epochs recorded", human(answer.epochs_recorded), answer.inherited ? `${whole(answer.inherited)} runs inherited` : "all in the database"),
       tile("Failed", whole(states.failed), states.failed ? "see the reasons below" : "none"));
     bar.setAttribute("aria-label", STATES.map((name) => `${states[name]} ${name.replace("_", " ")}`).join(", "));
     bar.replaceChildren(...STATES.filter((name) => name !== "pending" && states[name]).map((name) => {
