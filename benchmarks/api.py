@@ -9,9 +9,10 @@ have a run at p = 113, by a server that prepares nothing; `prepared` are those o
 Times are this machine's; compare rows of one run only. On a shared machine look at the processor
 time of one request (the server's and Postgres's together), which others disturb least.
 
-    python benchmarks/api.py [--quick] [--json] [--url URL]
+    python benchmarks/api.py [--quick] [--json] [--url URL] [--beside TREE]
 
 `--url` names a database that was filled before by this program or by benchmarks/paper_database.py.
+`--beside` names another checkout, whose API is asked the same by turns (rows `beside: …`).
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ from groktime.db import embedded
 from groktime.db.engine import connect, migrate
 from groktime.db.suites import CHANNEL
 from groktime.service.spec import LADDER
+
+ROOT = Path(__file__).resolve().parent.parent
 
 LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
 RETRY = re.compile(rb"retry-after: (\d+)", re.IGNORECASE)
@@ -114,12 +117,13 @@ def bare_app() -> FastAPI:
     return app
 
 
-def start(arguments: list[str], port: int, path: str, **environment: str) -> Server:
-    """A server process, when it answers."""
+def start(arguments: list[str], tree: Path, path: str, **environment: str) -> Server:
+    """A server process of a checkout, when it answers."""
+    port = free_port()
     process = subprocess.Popen(
         [sys.executable, "-m", *arguments, "--port", str(port)],
-        env=os.environ | environment,
-        cwd=Path(__file__).resolve().parent.parent,
+        env=os.environ | {"PYTHONPATH": str(tree)} | environment,
+        cwd=tree,
     )
     for _ in range(600):
         try:
@@ -147,9 +151,9 @@ class Server:
         self.process.wait(30)
 
 
-def start_api(url: str) -> Server:
+def start_api(url: str, tree: Path = ROOT) -> Server:
     environment = {"GROKTIME_DATABASE_URL": url, "GROKTIME_LOG_LEVEL": "error"}
-    return start(["groktime.service.cli", "serve"], free_port(), "/health", **environment)
+    return start(["groktime.service.cli", "serve"], tree, "/health", **environment)
 
 
 def unprepared_app() -> FastAPI:
@@ -159,11 +163,11 @@ def unprepared_app() -> FastAPI:
     return create_app(prepare=False)
 
 
-def start_unprepared(url: str) -> Server:
+def start_unprepared(url: str, tree: Path = ROOT) -> Server:
     environment = {"GROKTIME_DATABASE_URL": url, "GROKTIME_LOG_LEVEL": "error"}
     arguments = ["uvicorn", "benchmarks.api:unprepared_app", "--factory", "--log-level", "error"]
     arguments += ["--loop", "uvloop", "--http", "httptools", "--no-access-log"]
-    return start(arguments, free_port(), "/health", **environment)
+    return start(arguments, tree, "/health", **environment)
 
 
 def processor_ms(server: Server, engine: Engine) -> float:
@@ -180,7 +184,7 @@ def processor_ms(server: Server, engine: Engine) -> float:
 def start_bare(size: int) -> Server:
     arguments = ["uvicorn", "benchmarks.api:bare_app", "--factory", "--log-level", "error"]
     arguments += ["--loop", "uvloop", "--http", "httptools", "--no-access-log"]
-    return start(arguments, free_port(), "/bare", BARE_BYTES=str(size))
+    return start(arguments, ROOT, "/bare", BARE_BYTES=str(size))
 
 
 @dataclass
@@ -264,16 +268,25 @@ def measure(
     return np.array([*times, whole]), answers
 
 
+# The run is written anew, as closing does: what is kept by the versions of rows must notice.
+CLOSE_AGAIN = """
+UPDATE runs SET closed_at = now() WHERE id = (
+    SELECT min(r.id) FROM runs r JOIN suite_runs sr ON sr.run_id = r.id
+    JOIN suites s ON s.id = sr.suite_id
+    WHERE s.name = 'central' AND r.kind = 'grok' AND r.prime = 113)
+RETURNING id
+"""
+RAISE = """
+UPDATE suites SET revision = revision + 1
+WHERE id IN (SELECT suite_id FROM suite_runs WHERE run_id = :run) RETURNING name, revision
+"""
+
+
 def raise_revision(engine: Engine) -> None:
     """As when a run at p = 113 closes: its suites change, and listeners are told."""
-    changed = (
-        "UPDATE suites SET revision = revision + 1 WHERE id IN (SELECT suite_id FROM suite_runs "
-        "WHERE run_id = (SELECT min(r.id) FROM runs r JOIN suite_runs sr ON sr.run_id = r.id JOIN "
-        "suites s ON s.id = sr.suite_id WHERE s.name = 'central' AND r.kind = 'grok' "
-        "AND r.prime = 113)) RETURNING name, revision"
-    )
     with engine.begin() as connection:
-        for name, revision in connection.execute(text(changed)).all():
+        run = connection.scalar(text(CLOSE_AGAIN))
+        for name, revision in connection.execute(text(RAISE), {"run": run}).all():
             told = json.dumps({"suite": name, "revision": revision})
             connection.execute(text("SELECT pg_notify(:c, :t)"), {"c": CHANNEL, "t": told})
 
@@ -322,20 +335,24 @@ ROUNDS = 5  # in turn, so that other work on the machine disturbs all rows alike
 
 
 def benchmark(
-    url: str, api: Server, engine: Engine, requests: int, colds: int
+    url: str, apis: dict[str, Server], engine: Engine, requests: int, colds: int, trees: list[Path]
 ) -> list[dict[str, object]]:
+    """Rows of the APIs of these trees; `apis` are known by what their rows begin with."""
     rows = []
-    answers = {path: measure(api.port, path, 1, 1)[1][0] for path in WARM.values()}
     path = WARM["warm /crossing"]
-    tag = tag_of(answers[path])
+    tags = {}
+    for before, api in apis.items():
+        answers = {warm: measure(api.port, warm, 1, 1)[1][0] for warm in WARM.values()}
+        tags[before] = tag_of(answers[path])
     bare = start_bare(len(answers[path].body))
     try:
         for clients in (1, 32):
-            asked = {
-                "bare FastAPI route": (bare, "/bare", None),
-                **{name: (api, warm, None) for name, warm in WARM.items()},
-                "304 /crossing": (api, path, tag),
+            asked: dict[str, tuple[Server, str, str | None]] = {
+                "bare FastAPI route": (bare, "/bare", None)
             }
+            for before, api in apis.items():
+                asked |= {before + name: (api, warm, None) for name, warm in WARM.items()}
+                asked[f"{before}304 /crossing"] = (api, path, tags[before])
             times: dict[str, list[np.ndarray]] = {name: [] for name in asked}
             used = dict.fromkeys(asked, 0.0)
             for turn in range(ROUNDS + 1):  # the first warms up and is not counted
@@ -354,17 +371,19 @@ def benchmark(
                 )
     finally:
         bare.stop()
-    cold = start_unprepared(url)
-    try:
-        for clients in (1, 32):
-            for name, what in COLD.items():
-                found, used_ms = measure_cold(cold, engine, what, clients, colds)
-                rows.append(row(name, clients, found, used_ms))
-    finally:
-        cold.stop()
-    for name, what in PREPARED.items():
-        found, used_ms = measure_cold(api, engine, what, 1, colds, wait=5.0)
-        rows.append(row(name, 1, found, used_ms))
+    for before, tree in zip(apis, trees, strict=True):
+        cold = start_unprepared(url, tree)
+        try:
+            for clients in (1, 32):
+                for name, what in COLD.items():
+                    found, used_ms = measure_cold(cold, engine, what, clients, colds)
+                    rows.append(row(before + name, clients, found, used_ms))
+        finally:
+            cold.stop()
+    for before, api in apis.items():
+        for name, what in PREPARED.items():
+            found, used_ms = measure_cold(api, engine, what, 1, colds, wait=5.0)
+            rows.append(row(before + name, 1, found, used_ms))
     return rows
 
 
@@ -373,9 +392,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a small database, fewer requests")
     parser.add_argument("--json", action="store_true", help="one JSON line")
     parser.add_argument("--url", help="a database that is filled already")
+    parser.add_argument("--beside", type=Path, help="another checkout of this project")
     options = parser.parse_args()
+    trees = [ROOT, *([options.beside.resolve()] if options.beside else [])]
     home = Path(tempfile.mkdtemp(prefix="gt-", dir="/tmp"))
-    server = None
+    apis: dict[str, Server] = {}
     try:
         url = options.url or embedded.start(home)
         engine = connect(url, check_schema=False)
@@ -386,13 +407,13 @@ def main() -> None:
         else:
             migrate(engine)
             runs, epochs = fill_with_crossings(engine, options.quick)
-        server = start_api(url)
-        rows = benchmark(
-            url, server, engine, 3200 if options.quick else 32_000, 5 if options.quick else 10
-        )
+        for before, tree in zip(("", "beside: "), trees, strict=False):
+            apis[before] = start_api(url, tree)
+        requests, colds = (3_200, 5) if options.quick else (32_000, 10)
+        rows = benchmark(url, apis, engine, requests, colds, trees)
         engine.dispose()
     finally:
-        if server is not None:
+        for server in apis.values():
             server.stop()
         if not options.url:
             embedded.stop(home)
@@ -402,11 +423,11 @@ def main() -> None:
         return
     print(f"{runs:,} runs, {epochs:,} epochs; one API process; load {os.getloadavg()[0]:.1f}\n")
     print(
-        f"{'request':<22}{'clients':>8}{'n':>7}{'req/s':>9}{'p50 ms':>9}{'p99 ms':>9}{'CPU ms':>9}"
+        f"{'request':<30}{'clients':>8}{'n':>7}{'req/s':>9}{'p50 ms':>9}{'p99 ms':>9}{'CPU ms':>9}"
     )
     for r in rows:
         print(
-            f"{r['request']:<22}{r['clients']:>8}{r['n']:>7}{r['per_second']:>9}"
+            f"{r['request']:<30}{r['clients']:>8}{r['n']:>7}{r['per_second']:>9}"
             f"{r['p50_ms']:>9}{r['p99_ms']:>9}{r['processor_ms']:>9}"
         )
 

@@ -1,11 +1,14 @@
 """How much faster the engines train than a plain loop, and how close to the machine's limit.
 
-    python -m benchmarks.engine [--quick] [--json]
+    python -m benchmarks.engine [--quick | --seconds S] [--positions rope] [--march NAME] [--json]
 
 One thread, one run of this program: a plain one-model loop and each engine take turns, and only
 ratios of their times mean anything. The share of peak counts the multiply-adds that the exact
 algebra of workers/forward.py leaves over, against the best sgemm rate measured in the same run;
 the ratio at peak is what an engine would reach that did them at that rate and nothing else.
+
+`--march haswell` compiles the native engine for another processor, one with AVX2 and no AVX-512;
+MKL_ENABLE_INSTRUCTIONS=AVX2 then bounds sgemm likewise.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -29,7 +32,8 @@ import torch
 
 from benchmarks.baseline import train_plain
 from groktime.service.spec import ModelSpec, ModularData, RandomData, RunSpec, ThresholdStop
-from groktime.workers.engines import Engine, make_stack, native_refusal
+from groktime.workers.engines import Stack, make_stack, native_refusal
+from groktime.workers.native.engine import Library, NativeStack, build
 
 CASES = [(113, 20), (113, 32), (113, 64), (113, 128), (59, 24), (59, 48)]
 DATA = ("modular", "random")
@@ -48,6 +52,9 @@ class Row:
     ratio: float
     peak_share: float
     ratio_at_peak: float
+
+
+MakeStack = Callable[[Sequence[RunSpec]], Stack]
 
 
 def make_spec(prime: int, width: int, data: str, positions: str) -> RunSpec:
@@ -107,10 +114,10 @@ def take_turns(workers: Sequence[Callable[[], object]], seconds: float, rounds: 
 
 
 def measure(
-    spec: RunSpec, engines: Sequence[Engine], seconds: float, rounds: int, peak: float
+    spec: RunSpec, engines: Mapping[str, MakeStack], seconds: float, rounds: int, peak: float
 ) -> Iterator[Row]:
     """The plain loop and every engine on one run, epoch by epoch in turn."""
-    stacks = [make_stack([spec], engine=engine, device="cpu") for engine in engines]
+    stacks = [make([spec]) for make in engines.values()]
     plain = train_plain(spec)
     workers: list[Callable[[], object]] = [
         lambda: next(plain),
@@ -132,12 +139,12 @@ def measure(
         )
 
 
-def rows(quick: bool, positions: str) -> Iterator[Row]:
-    seconds, rounds = (0.3, 1) if quick else (5.0, 3)
+def rows(seconds: float, rounds: int, positions: str, march: str | None) -> Iterator[Row]:
     peak = sgemm_peak(seconds)
-    engines: list[Engine] = ["torch"]
+    engines: dict[str, MakeStack] = {"torch": partial(make_stack, engine="torch", device="cpu")}
     if native_refusal(make_spec(59, 24, "modular", positions), "cpu") is None:
-        engines.append("native")
+        library = Library(build(None if march is None else [f"-march={march}"]))
+        engines["native"] = partial(NativeStack, engine=library)
     for prime, width in CASES:
         for data in DATA:
             spec = make_spec(prime, width, data, positions)
@@ -147,14 +154,19 @@ def rows(quick: bool, positions: str) -> Iterator[Row]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="under 50 seconds, rougher")
+    parser.add_argument("--seconds", type=float, help="for each setting, one round at least")
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     parser.add_argument("--positions", choices=["none", "rope"], default="none")
+    parser.add_argument("--march", help="a processor that the native engine is compiled for")
     options = parser.parse_args()
     torch.set_num_threads(1)
     measured = []
     if not options.json:
         print("prime width data    engine  plain ms  engine ms  ratio  share of peak  ratio at it")
-    for row in rows(options.quick, options.positions):
+    seconds, rounds = (0.3, 1) if options.quick else (5.0, 3)
+    if options.seconds is not None:
+        seconds, rounds = options.seconds, 1
+    for row in rows(seconds, rounds, options.positions, options.march):
         measured.append(row)
         if not options.json:
             print(

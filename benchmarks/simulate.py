@@ -9,8 +9,9 @@ is free, and what nobody has begun is planned anew when workers come or go.
 
 The bound is the larger of all work in full stacks divided among the workers, and the longest run
 alone. Scaled clusters start with one GPU and add some every minute; bundles are cut for the size
-that the autoscaler may reach. Of joined ones nobody knows how many GPUs will come. Preempted ones
-lose each GPU once in two hours on average, and with it the work since the last checkpoint.
+that the autoscaler may reach, as GROKTIME_MOST_GPUS says it. Of joined ones nobody knows how many
+GPUs will come. Preempted ones lose each GPU once in two hours on average, and with it the work
+since the last checkpoint.
 """
 
 from __future__ import annotations
