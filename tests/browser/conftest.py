@@ -54,7 +54,6 @@ FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
     "--disable-background-networking",
-    "--enable-unsafe-swiftshader",  # WebGL without a graphics card
 ]
 
 

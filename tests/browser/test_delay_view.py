@@ -77,7 +77,7 @@ def test_a_slider_reaches_the_top_of_the_ladder(visitor: Visitor, api: httpx.Cli
         visitor.shows("delay", f"{name}=0.999")
         assert slider.get_attribute("aria-valuetext") == "99.9 %"
     drawn_as_asked(visitor, api)
-    visitor.page.get_by_role("button", name="Back to the suite's own").click()
+    visitor.page.get_by_role("button", name="Reset to the suite's defaults").click()
     visitor.page.wait_for_url(lambda url: "0.999" not in url)
 
 
@@ -189,16 +189,16 @@ def test_words_of_the_method_explain_themselves_on_hover_and_focus(visitor: Visi
     assert summary.evaluate(shown) == "none"
     summary.hover()
     said = summary.evaluate(shown)
-    assert "Robust: medians over seeds" in said
+    assert "Robust: medians over all seeds" in said
     assert "Online: training accuracy is read during the epoch" in said
     page.mouse.move(0, 0)
     assert summary.evaluate(shown) == "none"
     page.locator("select[name=suite]").focus()
     while not summary.evaluate("node => node === document.activeElement"):
         page.keyboard.press("Tab")
-    assert "Robust: medians over seeds" in summary.evaluate(shown)
+    assert "Robust: medians over all seeds" in summary.evaluate(shown)
     assert summary.get_attribute("aria-describedby") == "measured-words"
     summary.press("Enter")
     paper = page.locator("label", has_text="Paper").first
-    assert "its own rules" in str(paper.get_attribute("title"))
+    assert "the released code's rules" in str(paper.get_attribute("title"))
     assert visitor.serious_issues() == []

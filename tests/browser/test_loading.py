@@ -20,7 +20,7 @@ def test_the_first_page_asks_early_and_nothing_twice(browser: Browser, site: str
 
     page.on("request", note)
     # The page's own script is kept back until its first questions have been asked.
-    page.route("**/app.js", lambda route: wait_for(page, asked, "/start?of=cell", route))
+    page.route("**/page.js", lambda route: wait_for(page, asked, "/start?of=cell", route))
     page.goto(f"{site}/")
     page.wait_for_selector("main[data-state=settled]")
     page.close()
@@ -43,8 +43,8 @@ def test_the_first_chart_is_asked_before_its_view_is_there_and_once(
             charts.append(request.url)
 
     page.on("request", note)
-    # The view's script is kept back until the chart has been asked for.
-    page.route("**/views/*.js", lambda route: wait_for_chart(page, charts, route))
+    # The script is kept back until the chart has been asked for.
+    page.route("**/page.js", lambda route: wait_for_chart(page, charts, route))
     page.goto(f"{site}{path}")
     page.wait_for_selector("main[data-state=settled] .chart[data-state=ready]")
     shown = page.locator(".chart").get_attribute("data-shown")
@@ -62,13 +62,25 @@ def test_all_primes_are_asked_for_once_and_early(browser: Browser, site: str) ->
             charts.append(request.url)
 
     page.on("request", note)
-    page.route("**/views/*.js", lambda route: wait_for_chart(page, charts, route))
+    page.route("**/page.js", lambda route: wait_for_chart(page, charts, route))
     page.goto(f"{site}/view/delay?suite=tiny&prime=all&method=robust&clock=online")
     page.wait_for_selector("main[data-state=settled] .multiple[data-state=ready]")
     drawn = page.locator(".multiple[data-state=ready]").count()
     page.close()
     assert drawn > 1
     assert len(charts) == 1, "one question for all of them"
+
+
+def test_charts_below_the_screen_come_by_themselves(browser: Browser, site: str) -> None:
+    page = browser.new_page(viewport={"width": 400, "height": 300})
+    page.goto(f"{site}/view/delay?suite=tiny&prime=all&method=robust&clock=online")
+    page.wait_for_selector("main[data-state=settled]")
+    page.wait_for_selector(".multiple:last-child[data-state=ready] .main-svg")
+    waiting = page.locator(".multiple:not([data-state=ready])").count()
+    caption = page.locator(".multiples + .caption").inner_text()
+    page.close()
+    assert waiting == 0
+    assert "suite tiny" in caption
 
 
 def wait_for(page: Page, asked: list[str], path: str, route: Route) -> None:

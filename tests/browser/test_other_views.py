@@ -22,7 +22,7 @@ def test_the_window_of_the_law_can_be_chosen(visitor: Visitor, api: httpx.Client
     assert answer["window"] == [0.0, 0.1]
     shown = visitor.page.locator(".reading .value").first.inner_text()
     assert float(shown) == pytest.approx(answer["pooled"]["a"], rel=0.01)
-    visitor.page.get_by_role("button", name="Back to the suite's own").click()
+    visitor.page.get_by_role("button", name="Reset to the suite's defaults").click()
     visitor.page.wait_for_url(lambda url: "f_max" not in url)
 
 

@@ -60,7 +60,7 @@ def test_filters_that_no_run_passes_say_so(visitor: Visitor) -> None:
     visitor.open("/view/runs?suite=tiny&seed=99")
     table = visitor.page.locator("[data-table]")
     assert table.get_attribute("data-state") == "empty"
-    assert "Loosen a filter" in table.inner_text()
+    assert "Remove a filter" in table.inner_text()
 
 
 def test_a_server_that_is_gone_is_told_to_the_visitor(visitor: Visitor) -> None:

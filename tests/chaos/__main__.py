@@ -34,7 +34,7 @@ from chaos.invariants import (
     damage,
     results,
 )
-from chaos.readers import Api, Reader
+from chaos.readers import Api, Reader, Told
 from chaos.table import Injection, Table
 from chaos.trial import Trial, trial
 
@@ -153,7 +153,8 @@ def one_round(
     """One suite, disturbed; returns what did not hold."""
     with trial(place, folder, epochs=EPOCHS, seeds=SEEDS, located=located) as disturbed:
         apis = [Api(disturbed), Api(disturbed)]
-        readers = [Reader(api, disturbed) for api in apis]
+        told: list[Told] = []
+        readers = [Reader(api, disturbed, told) for api in apis]
         injections: list[Injection] = []
         problems: list[str] = []
         try:

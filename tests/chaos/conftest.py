@@ -1,4 +1,4 @@
-"""One ground and one undisturbed run for all tests of a session."""
+"""One ground and one undisturbed run for all tests of a module: its nodes take time from others."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ EPOCHS = 1500
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def broken_ground() -> Iterator[Ground]:
     with ground() as made:
         yield made
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def new_trial(broken_ground: Ground) -> Callable[[], AbstractContextManager[Trial]]:
     def make() -> AbstractContextManager[Trial]:
         folder = broken_ground.home / f"trial-{next(_numbers)}"
@@ -31,7 +31,7 @@ def new_trial(broken_ground: Ground) -> Callable[[], AbstractContextManager[Tria
     return make
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def reference(new_trial: Callable[[], AbstractContextManager[Trial]]) -> Results:
     """What the suite says when nobody breaks anything."""
     with new_trial() as calm:

@@ -1,7 +1,8 @@
 """Somebody who reads the API all the time: every answer is whole, none older than the last.
 
 Only a heavy answer may lag behind those to other questions, since it is kept for a moment while a
-sweep runs; the same question is never answered from an older revision than before.
+sweep runs; the same question is never answered from an older revision than before. What another
+process has told is known here LAG_SECONDS later.
 
 An API that is up answers 200, says 404 or 409 before there is anything to tell, and a clean 503
 while the database is away. Only while the API itself is down may it refuse or cut a connection.
@@ -74,6 +75,8 @@ class Api:
         wait_until(answers, PATIENCE_SECONDS)
 
     def kill(self) -> None:
+        # An answer that was on its way says nothing of whether it is up.
+        self._dead_at = float("inf")
         if self._down_since is None:
             self._down_since = time.monotonic()
         self.process.kill()
@@ -97,6 +100,15 @@ def _empty(process: subprocess.Popen[str]) -> None:
         pass
 
 
+@dataclass(frozen=True)
+class Told:
+    """When which revision was seen in an answer, and by whom."""
+
+    at: float
+    revision: int
+    by: Reader
+
+
 class Reader:
     """Asks in turn, from a thread, until told to stop; then tells what it saw.
 
@@ -104,10 +116,10 @@ class Reader:
     away.
     """
 
-    def __init__(self, api: Api, trial: Trial) -> None:
+    def __init__(self, api: Api, trial: Trial, told: list[Told]) -> None:
         self._api, self._trial = api, trial
         self._over = threading.Event()
-        self._told: list[tuple[float, int]] = []  # when which revision was seen in any answer
+        self._told = told  # by all readers of the trial
         self._last: dict[str, int] = {}  # revision of each path's last answer
         self._longest = 0.0  # seconds that the heavy answer has taken
         self._errors: list[tuple[Span, str, httpx.TransportError]] = []
@@ -170,16 +182,20 @@ class Reader:
             self.seen[f"{status} before there was an answer"] += 1
 
     def _check(self, path: str, document: Any, during: Span) -> None:
-        """The suite's revision never goes back, whichever answer tells it."""
+        """The suite's revision never goes back, whichever answer and whichever process tells it."""
         lag = 0.0
         if path == self._trial.crossing:
             # What is kept was computed for a request, from what there was when that began.
             self._longest = max(self._longest, during.end - during.begin)
             lag = HOLD_SECONDS + LAG_SECONDS + self._longest
-        told = (revision for at, revision in self._told if at <= during.begin - lag)
+        told = (
+            one.revision
+            for one in tuple(self._told)
+            if one.at <= during.begin - (lag if one.by is self else max(lag, LAG_SECONDS))
+        )
         least = max(self._last.get(path, 0), *told, 0)
         revision = document.get("revision", least)
         if revision < least:
             self.complaints.append(f"{path}: revision {revision} after {least}")
         self._last[path] = revision
-        self._told.append((during.end, revision))
+        self._told.append(Told(during.end, revision, self))

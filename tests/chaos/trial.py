@@ -25,6 +25,7 @@ from groktime.workers.checkpoints import CheckpointStore
 
 LEASE_SECONDS = 5
 STALLED_SECONDS = 900.0  # without any progress: no machine is that slow
+REFUSING_SECONDS = 120.0  # in which PgBouncer finds a server that came back, with much to spare
 CHECKPOINT_SECONDS = 0.5
 PRIME = 23
 
@@ -160,16 +161,22 @@ class Trial:
         return process
 
     def submit(self) -> str:
-        """Start a driver as a Ray job; returns the job's name."""
-        code, said = self.ground.commands.run(
-            *("submit", self.suite, "--address", self.ground.nodes.jobs, "--no-follow"),
-            seconds=STALLED_SECONDS,
-            **self.environment,
-        )
-        named = re.search(r"raysubmit_\w+", said)
-        assert code == 0, said
-        assert named, said
-        return named[0]
+        """Start a driver as a Ray job; returns the job's name.
+
+        After an outage PgBouncer refuses clients for a while, and whoever submits tries again.
+        """
+        deadline = time.monotonic() + REFUSING_SECONDS
+        while True:
+            code, said = self.ground.commands.run(
+                *("submit", self.suite, "--address", self.ground.nodes.jobs, "--no-follow"),
+                seconds=STALLED_SECONDS,
+                **self.environment,
+            )
+            named = re.search(r"raysubmit_\w+", said)
+            if code == 0 and named:
+                return named[0]
+            assert "cannot be reached" in said, said
+            assert time.monotonic() < deadline, said
 
     @contextmanager
     def database_away(self) -> Iterator[None]:

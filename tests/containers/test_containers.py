@@ -69,7 +69,7 @@ def test_a_service_is_confined_as_the_compose_file_says(
         "--security-opt=no-new-privileges",
         "--pids-limit=4096",
         "--restart=unless-stopped",
-        "--memory=4g",
+        "--memory=8g",
         "--volume=gt-checkpoints:/var/lib/groktime/checkpoints",
         "--volume=/s/ray_token:/run/secrets/ray_token:ro",
         f"--volume={tmp_path}/groktime:/var/lib/groktime",
@@ -108,6 +108,27 @@ class TestInContainers:
         status, body = services.get(f"/crossing?suite={SUITE.stem}&prime=23")
         assert status == 200
         assert json.loads(body)["provenance"]["runs"] == {"speed": 2, "grok": 2}
+
+    @pytest.mark.usefixtures("swept")
+    def test_a_backup_gives_the_deployment_back(self, services: Services) -> None:
+        """By the commands of deploy/README.md; logins keep their rights."""
+        login = "--username=postgres"
+
+        def rows(statement: str = "SELECT count(*) FROM curve") -> str:
+            words = ("psql", login, "--quiet", "--tuples-only", "groktime", "--command", statement)
+            return services.execute("postgres", *words).strip()
+
+        before, backup = rows(), "/tmp/all.pgdump"
+        dump = ("pg_dump", login, "--format=custom", f"--file={backup}", "groktime")
+        services.execute("postgres", *dump)
+        rows("TRUNCATE runs, curve CASCADE")
+        assert int(before) > int(rows()) == 0
+        words = ("--clean", "--if-exists", "--dbname=groktime", backup)
+        services.execute("postgres", "pg_restore", login, *words)
+        assert rows() == before
+        assert f"all {RUNS} runs are trained already" in services.submit(SUITE)
+        status, body = services.get(f"/runs?suite={SUITE.stem}")
+        assert (status, json.loads(body)["total"]) == (200, RUNS)
 
     @pytest.mark.parametrize("service", OURS)
     def test_a_container_is_confined(self, services: Services, service: str) -> None:

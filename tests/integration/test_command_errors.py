@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -70,6 +71,8 @@ def test_a_mistake_is_told_in_one_line(
         (["--prime", "999"], "--prime = 999: the suite has 59"),
         (["--width", "7"], "--width = 7: the suite has 24, 28"),
         (["--seed", "7"], "--seed = 7: the suite has"),
+        (["--kind", "grk"], "accepted: capacity, speed, grok"),
+        (["--foo"], "No such option: --foo; see"),
         (["--gpus-per-bundle", "1.5"], "only whole GPUs"),
         (["--workers", "-1"], "--workers"),
         (["--limit", "0"], "--limit"),
@@ -81,7 +84,39 @@ def test_a_sweep_of_what_is_not_there_leaves_nothing_behind(options: list[str], 
     assert result.returncode == 2
     assert says in result.stderr
     assert "Traceback" not in result.stderr
+    assert result.stderr.count("\n") == 1
     assert not home.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--kind", "cap"], "Invalid value for '--kind': 'cap' is not one of 'grok', 'speed'"),
+        (["--prime", "60"], "groktime: --prime: 60 is not a prime"),
+        (["--width", "17"], "groktime: width = 17 is odd; widths are even"),
+        (["--set", "beta2=4"], "--beta2: 4 is not accepted: should be less than 1"),
+    ],
+)
+def test_a_run_that_cannot_be_is_refused_by_the_option_that_says_so(
+    arguments: list[str], says: str
+) -> None:
+    result = groktime("train", "--prime", "59", "--width", "16", *arguments)
+    assert result.returncode == 2
+    assert says in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_command_that_is_not_there_is_answered_with_those_that_are() -> None:
+    result = groktime("nosuch")
+    assert result.returncode == 2
+    assert result.stderr.startswith("groktime: No such command 'nosuch'; accepted: demo, sweep")
+    assert groktime("suite").returncode == 2
+
+
+def test_a_dry_run_of_a_located_suite_counts_the_cells_that_pass() -> None:
+    arguments = ("sweep", "dropout-two-cores", "--set", "dropout=0.1", "--dry-run")
+    assert "of 3 cells to 0.03 dex" in groktime(*arguments).stdout
+    assert json.loads(groktime(*arguments, "--json").stdout)["cells"] == 3
 
 
 def test_every_command_explains_itself() -> None:

@@ -234,7 +234,7 @@ def test_a_question_without_a_prime_takes_one_with_both_points(connection: Conne
     answer = crossing(connection, Question(suite="tiny"))
     assert answer.p_cross.estimate
     assert answer.p_onset.estimate
-    assert answer.chosen.prime.startswith(f"p = {answer.prime} has crossing and onset")
+    assert answer.chosen.prime.startswith(f"p = {answer.prime} has a crossing and an onset")
 
 
 def test_everything_is_read_from_one_moment(seeded: Database) -> None:

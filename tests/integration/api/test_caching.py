@@ -20,6 +20,7 @@ from sqlalchemy import event, text
 
 from groktime.api.app import create_app
 from groktime.api.database import LAG_SECONDS
+from groktime.db import frames
 from groktime.db.claims import Claim, claim
 from groktime.db.recorder import Recorder
 from groktime.db.suites import CHANNEL
@@ -152,6 +153,26 @@ def test_a_warm_answer_asks_no_database(seeded: Database) -> None:
         assert taken == []
 
 
+def test_the_runs_of_all_changed_suites_are_counted_by_one_statement(seeded: Database) -> None:
+    app = create_app(settings_for(seeded.url), prepare=False)
+    with serving(app) as address, httpx.Client(base_url=address, timeout=60) as api:
+        before = api.get("/suites").json()["items"]
+        with seeded.engine.begin() as connection:
+            connection.execute(text("UPDATE suites SET revision = revision + 1"))
+        asked: list[str] = []
+        read_table = frames.read_table
+
+        def counted(connection: Any, query: str, *rest: Any) -> Any:
+            asked.append(query)
+            return read_table(connection, query, *rest)
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(frames, "read_table", counted)
+            after = api.get("/suites").json()["items"]
+    assert sum("sr.suite_id = ANY" in query for query in asked) == 1
+    assert after == [{**suite, "revision": suite["revision"] + 1} for suite in before]
+
+
 def test_a_change_without_a_notice_is_seen(seeded: Database) -> None:
     app = create_app(settings_for(seeded.url), prepare=False)
     with serving(app) as address, httpx.Client(base_url=address, timeout=60) as api:
@@ -203,11 +224,18 @@ def first_answers(api: httpx.Client) -> set[str]:
     """Tags of what the first page shows, asked as the page does."""
     found = api.get("/start?of=cell").json()
     cell = {"suite": found["suite"], "prime": found["prime"], **found["setting"]}
-    asked = (api.get("/charts/delay", params=cell), api.get("/crossing"))
+    named = {"method": "robust", "clock": "online"}
+    every = {"suite": found["suite"], "prime": "all", **found["setting"], **named}
+    asked = (
+        api.get("/charts/delay", params=cell),
+        api.get("/crossing"),
+        api.get("/charts/delay", params={**cell, **named}),
+        api.get("/charts/delay/primes", params=every),
+    )
     return {answer.headers["etag"] for answer in asked}
 
 
-def test_the_first_chart_is_computed_before_anybody_asks(seeded: Database) -> None:
+def test_the_first_views_are_computed_before_anybody_asks(seeded: Database) -> None:
     app = create_app(settings_for(seeded.url))
     with serving(app) as address, httpx.Client(base_url=address, timeout=60) as api:
         answers, ahead = app.state.answers, app.state.ahead
@@ -285,6 +313,34 @@ def test_within_a_process_no_answer_is_older_than_one_before_it(seeded: Database
             # This one is read from the database, the other would be served from memory.
             seen = api.get("/suites/tiny").json()["summary"]["revision"]
             assert api.get(PATH).json()["revision"] == seen
+
+
+def test_a_change_at_one_prime_is_told_by_the_charts_of_all(seeded: Database) -> None:
+    app = create_app(settings_for(seeded.url), prepare=False)
+    with serving(app) as address, httpx.Client(base_url=address, timeout=60) as api:
+        path = "/charts/delay/primes?suite=tiny"
+        before = api.get(path)
+        train_pending(seeded)
+        after = after_a_change(api, path, before)
+    assert [_drawn(chart) for chart in before.json()["charts"] if chart["prime"] != PENDING[1]] == [
+        _drawn(chart) for chart in after.json()["charts"] if chart["prime"] != PENDING[1]
+    ]
+    for answer in (before.json(), after.json()):
+        for chart in answer["charts"]:
+            revision = f"revision {answer['revision']} "
+            assert revision in chart["figure"]["layout"]["meta"]["caption"]
+    changed = [_one(answer.json()["charts"], PENDING[1]) for answer in (before, after)]
+    assert _drawn(changed[0]) != _drawn(changed[1])
+
+
+def _one(charts: list[Any], prime: int) -> Any:
+    return next(chart for chart in charts if chart["prime"] == prime)
+
+
+def _drawn(chart: Any) -> Any:
+    """All of a chart but its caption, which names the revision."""
+    meta = {**chart["figure"]["layout"]["meta"], "caption": ""}
+    return chart["figure"]["data"], {**chart["figure"]["layout"], "meta": meta}
 
 
 def test_another_process_knows_of_a_commit_once_it_has_looked(seeded: Database) -> None:

@@ -209,8 +209,11 @@ def test_other_methods_get_a_plain_refusal(api: httpx.Client) -> None:
 def test_the_page_and_its_files_are_served(api: httpx.Client) -> None:
     page = api.get("/")
     assert page.headers["content-type"].startswith("text/html")
-    assert "views/start.js" in page.text
-    assert "views/delay.js" in api.get("/view/delay").text
+    script = re.search(r'src="(/static/v-\w+/page\.js)"', page.text)
+    assert script is not None
+    for view in ("start", "delay"):  # one script has all views
+        assert f"// views/{view}.js" in api.get(script[1]).text
+    assert api.get("/view/delay").text == page.text
     assert api.get("/static/palette.json").json()
     assert api.get("/view/nothing").status_code == 404
 
@@ -231,12 +234,12 @@ def test_files_are_sent_compressed_to_whoever_takes_it_and_once(api: httpx.Clien
 
 
 def test_files_are_kept_for_as_long_as_their_version_lives(api: httpx.Client) -> None:
-    named = re.search(r'"(/static/v-\w+/)app.js"', api.get("/").text)
+    named = re.search(r'"(/static/v-\w+/)page.js"', api.get("/").text)
     assert named is not None
-    assert "immutable" in api.get(named[1] + "app.js").headers["cache-control"]
+    assert "immutable" in api.get(named[1] + "page.js").headers["cache-control"]
     for other in ("/static/", "/static/v-000000000000/"):
-        response = api.get(other + "app.js")
-        assert response.text == api.get(named[1] + "app.js").text
+        response = api.get(other + "page.js")
+        assert response.text == api.get(named[1] + "page.js").text
         assert response.headers["cache-control"] == "no-cache"
 
 

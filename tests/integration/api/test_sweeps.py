@@ -73,6 +73,9 @@ def test_an_unknown_sweep_is_not_found(api: httpx.Client) -> None:
         {"suite": "demo", "shell": "true"},
         {"suite": "demo", "filters": {"prime": [999]}},
         {"suite": "demo", "filters": {"kind": ["capacity"]}},
+        {"suite": "demo", "filters": {"settings": {"dropout": 0.3}}},
+        {"suite": "demo", "filters": {"settings": {"dropout": "much"}}},
+        {"suite": "demo", "filters": {"settings": {"--address": "evil"}}},
         {"suite": "mini", "filters": {"kind": ["capacity"], "width": [WIDE]}},
     ],
 )
@@ -89,7 +92,7 @@ def test_a_sweep_that_cannot_be_is_refused_and_not_noted(
         (
             {"suite": "demo", "filters": {"foo": 1}},
             "filters.foo",
-            ["kind", "prime", "seed", "width"],
+            ["kind", "prime", "seed", "settings", "width"],
         ),
         (
             {"suite": "demo", "resources": {"cpus": 1}},
@@ -102,6 +105,16 @@ def test_a_sweep_that_cannot_be_is_refused_and_not_noted(
             ["filters", "locate", "resources", "retry_failed", "suite"],
         ),
         ({"suite": "demo", "filters": {"prime": [999]}}, "filters.prime", sorted(DEMO.primes)),
+        (
+            {"suite": "dropout-two-cores", "filters": {"kind": ["grok"]}},
+            "filters.kind",
+            ["filters.prime", "filters.settings"],
+        ),
+        (
+            {"suite": "demo", "resources": {"limit": 0}},
+            "resources.limit",
+            "greater than or equal to 1",
+        ),
     ],
 )
 def test_a_refused_sweep_names_the_field_and_what_is_accepted(
@@ -109,6 +122,11 @@ def test_a_refused_sweep_names_the_field_and_what_is_accepted(
 ) -> None:
     told = api.post("/sweeps", json=body).json()
     assert (told["status"], told["parameter"], told["accepted"]) == (422, parameter, accepted)
+
+
+def test_a_body_that_is_no_json_is_refused_as_that(api: httpx.Client) -> None:
+    told = api.post("/sweeps", content="{bad", headers={"Content-Type": "application/json"}).json()
+    assert (told["status"], told["parameter"], told["detail"]) == (422, "body", "body: is not JSON")
 
 
 def test_an_unknown_suite_is_told_the_names_there_are(api: httpx.Client) -> None:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import multiprocessing
 import random
+import time
 from collections.abc import Sequence
 from multiprocessing.connection import Connection as Pipe
+from typing import Any
 
+import pytest
+from fixtures.commands import wait_until
 from fixtures.curves import Ended, curve
 from fixtures.database import Database
 from fixtures.runs import (
@@ -20,7 +24,7 @@ from fixtures.runs import (
 from sqlalchemy import text
 
 from groktime.db.claims import Trainer, claim, expire, fail_runs, provenance, release, reopen
-from groktime.db.engine import connect
+from groktime.db.engine import RetryingConnection, connect
 from groktime.db.recorder import Recorder
 from groktime.db.suites import open_runs
 
@@ -70,6 +74,29 @@ def test_an_expired_run_can_be_claimed_before_anybody_marks_it(database: Databas
     (taken,) = claim(database.engine, [lost.run_id], "other", 60)
     assert taken.attempt == 2
     assert attempts(database) == [(1, "stale"), (2, "running")]
+
+
+def test_a_worker_frozen_within_a_transaction_loses_its_run_and_goes_on_when_it_wakes(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("groktime.db.engine.WRITER_IDLE_SECONDS", 0.2)
+    (mine,) = claim_all(database.engine, [grok_spec()], lease=OVER)
+    engine = database.writer()
+    tries: list[int] = []
+
+    def lock_and_freeze(connection: Any) -> None:
+        tries.append(len(tries))
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT FROM runs FOR UPDATE")
+            if len(tries) == 1:
+                assert expire(database.engine) == [], "it is locked"
+                assert wait_until(lambda: expire(database.engine)) == [mine.run_id]
+            cursor.execute("SELECT 1")
+        connection.commit()
+
+    RetryingConnection(engine, 60, time.sleep).persist(lock_and_freeze)
+    assert len(tries) == 2
+    engine.dispose()
 
 
 def test_renewing_keeps_a_run_from_expiring(database: Database) -> None:

@@ -43,7 +43,7 @@ def run(*arguments: str, answer: str | None = None, of: typer.Typer = app) -> st
     """What the command prints when it succeeds."""
     result = CliRunner().invoke(of, list(arguments), input=answer, catch_exceptions=False)
     assert result.exit_code == 0, result.output
-    return result.output
+    return result.stdout
 
 
 def runs(database: Database) -> int | None:
@@ -123,7 +123,7 @@ def test_check_fails_on_damage(served: Database) -> None:
         connection.execute(text("DELETE FROM curve WHERE epoch = 3"))
     result = CliRunner().invoke(app, ["check", "--json"])
     assert result.exit_code == 1
-    assert json.loads(result.output)["findings"][0]["check"] == "gaps"
+    assert json.loads(result.stdout)["findings"][0]["check"] == "gaps"
 
 
 def test_export_writes_the_files_it_names(served: Database, tmp_path: Path) -> None:

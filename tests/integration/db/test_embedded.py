@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fixtures.commands import Commands
 from fixtures.curves import Ended, curve
 from fixtures.runs import claim_all, grok_spec
 from sqlalchemy import create_engine, text
@@ -51,6 +52,15 @@ def test_processes_that_start_it_at_once_share_one_server(home: Path) -> None:
     assert embedded.is_running(home)  # though those who started it are gone
     with create_engine(embedded.url(home)).connect() as connection:
         assert connection.scalar(text("SELECT current_database()")) == "groktime"
+
+
+def test_a_sweep_is_planned_on_a_server_that_has_no_tables_yet(
+    home: Path, commands: Commands
+) -> None:
+    embedded.start(home)
+    code, output = commands.run("sweep", "demo", "--dry-run", GROKTIME_HOME=str(home))
+    assert code == 0, output
+    assert "no database is running" not in output
 
 
 def test_nobody_but_its_owner_can_reach_the_socket(home: Path) -> None:

@@ -8,10 +8,11 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import psycopg2
 import pytest
-from fixtures.commands import wait_until
+from fixtures.commands import Commands, settings_environment, wait_until
 from fixtures.curves import Ended, curve
 from fixtures.database import Database, Server
 from fixtures.pgbouncer import pooled
@@ -25,6 +26,7 @@ from groktime.db.export import dump_suite
 from groktime.db.maintenance import check
 from groktime.db.recorder import Recorder
 from groktime.db.suites import open_runs
+from groktime.service.errors import DatabaseError
 
 STATE = "SELECT current_user, current_setting('transaction_read_only')"
 EPOCHS = 30
@@ -56,21 +58,45 @@ def assert_all_recorded(database: Database, count: int) -> None:
         assert check(connection).findings == []
 
 
+FEW = 3
+SMALL = """\
+description: two runs
+positions: none
+primes: [7]
+seeds: [1, 2]
+stop: {max_epochs: 20}
+speed: {widths: [8]}
+"""
+LOCATED = """\
+description: one cell
+positions: none
+primes: [11]
+seeds: [42, 43]
+stop: {max_epochs: 40}
+design: {place: [crossing], widths: [8, 12, 16], precision: 0.1, max_runs: 4}
+"""
+
+
 @pytest.fixture
 def few_connections(database: Database, database_server: Server) -> Iterator[str]:
-    """The URL of a login that may have two connections."""
+    """The URL of a login that may have so few connections."""
     name = f"few_{os.getpid()}"
-    database_server.execute(f"CREATE ROLE {name} LOGIN CONNECTION LIMIT 2 PASSWORD 'few'")
+    database_server.execute(f"CREATE ROLE {name} LOGIN CONNECTION LIMIT {FEW} PASSWORD 'few'")
     database_server.execute(f"GRANT groktime_writer TO {name}")
     url = make_url(database.url).set(username=name, password="few")
     yield url.render_as_string(hide_password=False)
     database_server.execute(f"DROP ROLE {name}")
 
 
+def taken(url: str) -> list[Any]:
+    """All connections that the login may have."""
+    address = make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+    return [psycopg2.connect(address) for _ in range(FEW)]
+
+
 def test_a_shortage_of_connections_is_told_from_a_server_that_is_away(few_connections: str) -> None:
-    url = make_url(few_connections).set(drivername="postgresql")
-    address = url.render_as_string(hide_password=False)
-    held = [psycopg2.connect(address) for _ in range(2)]
+    address = few_connections.replace("+psycopg2", "")
+    held = taken(few_connections)
     with pytest.raises(psycopg2.OperationalError) as refused:
         psycopg2.connect(address)
     assert is_shortage(refused.value)
@@ -89,6 +115,30 @@ def test_workers_wait_for_a_connection_as_long_as_it_takes(
         # Each would give up at once if the server were away.
         list(pool.map(lambda run: work(few_connections, run, give_up_seconds=0.0), ids))
     assert_all_recorded(database, 8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("design", ["grid", pytest.param("located", marks=pytest.mark.long)])
+def test_a_sweep_that_finds_no_connection_begins_when_there_is_one(
+    database: Database, few_connections: str, commands: Commands, tmp_path: Path, design: str
+) -> None:
+    """Its driver and its worker share the few there are, from the first look to the last."""
+    (tmp_path / "small.yaml").write_text(SMALL if design == "grid" else LOCATED)
+    held = taken(few_connections)
+    settings = settings_environment(
+        database_url=few_connections, home=tmp_path / "home", checkpoints=tmp_path / "checkpoints"
+    )
+    swept = commands.start("sweep", str(tmp_path / "small.yaml"), "--workers", "1", **settings)
+    assert swept.stdout is not None
+    waiting = next(line for line in swept.stdout if "connections" in line)
+    assert "trying again" in waiting
+    for connection in held:
+        connection.close()
+    told = swept.stdout.read()
+    assert swept.wait() == 0, told
+    assert "on cpu: 1 bundle at once" in told
+    trained = database.scalar("SELECT count(*) FROM runs WHERE state = 'done'")
+    assert (trained == 2) if design == "grid" else (trained >= 4), told
 
 
 def test_a_worker_that_rarely_writes_holds_no_connection(database: Database) -> None:
@@ -172,6 +222,20 @@ class TestPgBouncer:
             list(pool.map(lambda run: work(url, run), ids))
         assert_all_recorded(database, 300)
 
+    def test_a_worker_passes_by_its_password_only(
+        self, database: Database, short_home: Path, few_connections: str
+    ) -> None:
+        login = make_url(few_connections)
+        (run_id,) = pending(database.engine, 1)
+        known = {str(login.username): "few"}
+        with pooled(short_home, database.url, servers=FEW, clients=20, passwords=known) as through:
+            url = make_url(through).set(username=login.username, password="few")
+            work(url.render_as_string(hide_password=False), run_id)
+            for wrong in (url.set(password="many"), url.set(username="groktime_owner")):
+                with pytest.raises(DatabaseError, match="authentication failed"):
+                    connect(wrong.render_as_string(hide_password=False), "writer")
+        assert_all_recorded(database, 1)
+
     def test_clients_that_it_refuses_wait(self, database: Database, short_home: Path) -> None:
         ids = pending(database.engine, 12)
         with (
@@ -184,10 +248,7 @@ class TestPgBouncer:
     def test_a_sweep_trains_through_it(
         self, database: Database, short_home: Path, tmp_path: Path
     ) -> None:
-        (tmp_path / "small.yaml").write_text(
-            "description: two runs\npositions: none\nprimes: [7]\nseeds: [1, 2]\n"
-            "stop: {max_epochs: 20}\nspeed: {widths: [8]}\n"
-        )
+        (tmp_path / "small.yaml").write_text(SMALL)
         with pooled(short_home, database.url, servers=2, clients=50) as url:
             swept = subprocess.run(
                 [

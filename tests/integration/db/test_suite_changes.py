@@ -160,7 +160,7 @@ def test_the_command_shows_what_comes_and_goes_and_what_it_costs(
         settle_change(changed, database.engine, replace=False)
     said = capsys.readouterr().err
     assert "2 runs come, 2 go (2 closed, 40 epochs)" in said
-    assert re.search(r"costs about \d+\.\d core-hours", said)
+    assert re.search(r"take about \d+\.\d core-hours", said)
     settle_change(changed, database.engine, replace=True)
     assert "mine.v1" in capsys.readouterr().err
     settle_change(changed, database.engine, replace=False)
@@ -183,7 +183,7 @@ def test_a_bad_suite_can_be_deleted_and_its_runs_stay(
     assert result.exit_code == 1
     result = runner.invoke(app, ["delete", name, "--yes"], catch_exceptions=False)
     assert result.exit_code == 0
-    assert "5 that no other suite has (5 closed) stay" in result.output
+    assert "5 that no other suite has (5 closed) stay" in result.stdout
     assert database.scalar("SELECT count(*) FROM suites") == 0
     assert database.scalar("SELECT count(*) FROM runs") == 5
     get_settings.cache_clear()

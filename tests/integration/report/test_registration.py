@@ -53,7 +53,7 @@ def test_a_suite_frozen_and_forecast_before_its_first_run_is_said_to_be_and_scor
     state(seeded, tmp_path)
     train(seeded, suite)
     told = found(seeded)
-    assert told.frozen == "before"
+    assert (told.frozen, told.trained_before) == ("before", 0)
     assert frozen_sentence(told).startswith("Frozen before the first run")
     (forecast,) = told.forecasts
     assert forecast.before_first_run
@@ -72,5 +72,6 @@ def test_what_is_frozen_or_forecast_after_the_first_run_is_said_to_be(
     state(seeded, tmp_path)
     told = found(seeded)
     assert told.frozen == "after"
-    assert frozen_sentence(told).startswith("Frozen after the first run")
+    assert (told.trained_before, told.trained) == (len(suite.runs()), len(suite.runs()))
+    assert f"{told.trained} of its {told.trained} runs had begun" in frozen_sentence(told)
     assert not told.forecasts[0].before_first_run

@@ -128,7 +128,7 @@ def test_three_cells_are_said_not_to_be_testable(written: Path) -> None:
     text = (written / "report.md").read_text("utf-8")
     verdict = text.split("### Verdict", 1)[1].split("###", 1)[0]
     assert "Does the crossing predict the onset? Not testable" in verdict
-    assert "cannot carry a 95 % interval of a median" in verdict
+    assert "a median has no 95 % interval" in verdict
 
 
 def test_published_values_stand_beside_another_model_and_say_so(written: Path) -> None:

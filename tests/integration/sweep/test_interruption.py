@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from fixtures.commands import Commands, settings_environment, wait_until
 from fixtures.database import Database
@@ -73,6 +74,15 @@ def wait_for(process: subprocess.Popen[str], true: Callable[[], Any]) -> None:
     assert process.poll() is None, process.communicate()[0]
 
 
+def listening(processes: list[int]) -> set[str]:
+    """Addresses that any of the processes can be reached at."""
+    return {
+        one.laddr.ip.removeprefix("::ffff:")
+        for one in psutil.net_connections("tcp")
+        if one.status == psutil.CONN_LISTEN and one.pid in processes
+    }
+
+
 def test_an_interrupted_sweep_gives_its_leases_back_and_leaves_no_process(
     commands: Commands,
     database: Database,
@@ -82,6 +92,7 @@ def test_an_interrupted_sweep_gives_its_leases_back_and_leaves_no_process(
 ) -> None:
     process = commands.start("sweep", suite_file, *ONE_WORKER, **environment, **own_cluster)
     wait_for(process, lambda: database.scalar(TRAINING))
+    assert listening(commands.left_behind()) == {"127.0.0.1"}, "nobody else can reach its cluster"
     os.kill(process.pid, signal.SIGINT)
     gives_its_leases_back(process, database)
     wait_until(lambda: not commands.left_behind())

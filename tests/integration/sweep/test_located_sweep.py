@@ -61,6 +61,7 @@ def test_a_cell_is_located_and_what_was_chosen_is_not_trained_again(
     trained, told = sweep(suite, database, tmp_path)
     assert 4 <= trained <= 16, told
     assert database.scalar("SELECT count(*) FROM runs WHERE state = 'done'") == trained
+    assert "1 cell to locate on cpu: 2 bundles at once" in told
     assert "first look around the prior" in told
     assert database.scalar("SELECT hash FROM suites") == before, "choices do not change a suite"
     with reading(database.engine) as connection:

@@ -369,6 +369,20 @@ def test_a_suite_that_is_not_frozen_takes_another_chooser(
     assert database.scalar("SELECT spec->'design'->>'chooser' FROM suites") == "another"
 
 
+def test_cells_of_one_setting_are_located_alone(
+    database: Database, suite: Callable[..., Suite]
+) -> None:
+    swept = suite("53, 59", more="}\naxes: {dropout: [0.1, 0.2], train_fraction: [0.5]", runs=8)
+    options = SweepOptions(selection=selection.Selection(settings={"dropout": 0.1}))
+    at_work = Worker(database, Locator(swept, database.engine, options, lambda _: None))
+    assert [cell.label for cell in at_work.locator.cells] == [
+        "p=53, dropout 0.1, train_fraction 0.5",
+        "p=59, dropout 0.1, train_fraction 0.5",
+    ]
+    at_work.work()
+    assert database.scalar("SELECT count(*) FROM runs WHERE dropout <> 0.1") == 0
+
+
 def test_filters_that_a_located_suite_cannot_keep_to_are_refused(
     suite: Callable[..., Suite],
 ) -> None:

@@ -14,7 +14,7 @@ from sqlalchemy import text
 
 from groktime.db.claims import claim
 from groktime.service.suites import load_suite
-from groktime.service.sweep import plan
+from groktime.service.sweep import plan, tuner
 from groktime.service.sweep.plan import SYSTEMIC_BUNDLES, Bundle, BundleQueue, Pending, Stack
 from groktime.service.sweep.selection import SweepOptions, prepare
 from groktime.service.sweep.tuner import FORGIVEN_DEATHS, Crash, FedSearcher
@@ -31,6 +31,7 @@ speed:
 """
 DEATH = Crash("The actor died because its node has died.", node_died=True)
 CRASH = Crash("MemoryError: no memory")
+SILENCE = Crash("The actor 0a is unavailable", silent_actor="0a")
 
 
 class Cluster:
@@ -117,6 +118,40 @@ def test_the_death_of_nodes_counts_only_after_five_with_the_same_run(
     _, runs = cluster.start()
     assert len(runs) == 4
     assert cluster.failed() == {}
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_others_are_given_work_until_ray_knows_why_a_worker_does_not_answer(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: bool
+) -> None:
+    known: list[bool | None] = [None]
+    monkeypatch.setattr(tuner, "node_is_gone", lambda actor: known[0])
+    monkeypatch.setattr(tuner, "LOOK_SECONDS", 0.0)
+    cluster = Cluster(database, tmp_path, together=4)
+    lost, runs = cluster.start()
+    cluster.crash(lost, SILENCE)
+    other, others = cluster.start()
+    assert not set(others) & set(runs)
+    cluster.close(other)
+    assert cluster.ask()[1] is None, "the sweep is not over"
+    known[0] = gone
+    _, again = cluster.start()
+    assert again == runs
+    died = "SELECT count(*) FROM attempts WHERE reason = 'its node died'"
+    assert database.scalar(died) == (len(runs) if gone else 0)
+
+
+def test_a_worker_that_never_answers_is_taken_for_a_crash_in_the_end(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuner, "node_is_gone", lambda actor: None)
+    monkeypatch.setattr(tuner, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(tuner, "NODE_MISSED_SECONDS", 0.0)
+    cluster = Cluster(database, tmp_path)
+    for size in (8, 8, 4):  # once more, then by halves
+        trial, runs = cluster.start()
+        assert len(runs) == size
+        cluster.crash(trial, SILENCE)
 
 
 def test_a_run_that_crashes_by_itself_is_found_by_halves(

@@ -6,6 +6,7 @@ import io
 import os
 import signal
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from groktime.service.settings import Settings
 from groktime.service.spec import Outcome
 from groktime.service.suites import Suite, load_suite
 from groktime.service.sweep.driver import run_sweep
+from groktime.service.sweep.interruption import interruptible
 from groktime.service.sweep.selection import (
     PreparedSweep,
     Selection,
@@ -103,6 +105,36 @@ def sweeper(database: Database, checkpoints: Path) -> Sweeper:
 @pytest.fixture
 def sweep(ray_cluster: None, database: Database, tmp_path: Path) -> Sweeper:
     return sweeper(database, tmp_path / "checkpoints")
+
+
+class Losing(io.StringIO):
+    """Where a first line interrupts the process inside a callback, which loses the exception."""
+
+    lost = False
+
+    def write(self, text: str) -> int:
+        if not self.lost:
+            self.lost = True
+            thing = io.BytesIO()
+            watched = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGINT))
+            del thing
+            assert watched() is None
+        return super().write(text)
+
+
+def test_an_interrupt_that_python_loses_ends_the_sweep_all_the_same(
+    ray_cluster: None, database: Database, suite_of: Callable[..., Suite], tmp_path: Path
+) -> None:
+    with pytest.raises(KeyboardInterrupt), interruptible():
+        run_sweep(
+            suite_of(LONG, "long"),
+            database.url,
+            database.engine,
+            Settings(checkpoints=tmp_path / "checkpoints"),
+            SweepOptions(),
+            Console(file=Losing(), width=200),
+        )
+    assert set(states(database).values()) <= {"pending", "stale"}
 
 
 @dataclass(frozen=True)

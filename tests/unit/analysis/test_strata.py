@@ -10,8 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from statsmodels.stats.multitest import multipletests
 
-from groktime.service.analysis.robustness import detectable_slope, offset_model, stratified_order
+from groktime.service.analysis.robustness import (
+    detectable_slope,
+    holm,
+    offset_model,
+    setting_law,
+    stratified_order,
+)
 
 
 def cells(*strata: tuple[list[float], list[float]]) -> pd.DataFrame:
@@ -105,3 +112,44 @@ def test_a_drift_of_the_detectable_size_is_found_as_often_as_the_power_says() ->
 
 def test_no_drift_can_be_detected_at_one_value() -> None:
     assert detectable_slope([1.0, 1.0, 1.0], 0.1) is None
+
+
+def test_the_law_of_settings_has_the_errors_of_leaving_each_one_out() -> None:
+    rng = np.random.default_rng(3)
+    x = rng.normal(size=6)
+    y = 0.3 * x - 0.2 + rng.normal(0, 0.1, 6)
+    rows = [
+        {"p": 97, "p_cross": 1e5, "p_onset": 1e5 * 10**b, "setting": f"s{i}", "epochs": a}
+        for i, (a, b) in enumerate(zip(x, y, strict=True))
+    ]
+    found = setting_law(pd.DataFrame(rows), "setting", "epochs")
+    by_line, by_mean = [], []
+    for left in range(6):
+        others = np.arange(6) != left
+        slope, intercept = np.polyfit(x[others], y[others], 1)
+        by_line.append(y[left] - slope * x[left] - intercept)
+        by_mean.append(y[left] - y[others].mean())
+    assert found is not None
+    assert found.n == 6
+    assert found.slope == pytest.approx(np.polyfit(x, y, 1)[0])
+    assert found.error == pytest.approx(np.sqrt(np.mean(np.square(by_line))))
+    assert found.constant_error == pytest.approx(np.sqrt(np.mean(np.square(by_mean))))
+
+
+def test_a_setting_counts_once_however_many_primes_it_has() -> None:
+    def table(primes: int) -> pd.DataFrame:
+        rows = [
+            {"p": 97 + i, "p_cross": 1e5, "p_onset": 5e4 + s * 1e4, "setting": f"s{s}", "load": s}
+            for s in range(4)
+            for i in range(primes if s == 0 else 1)
+        ]
+        return pd.DataFrame(rows)
+
+    assert setting_law(table(1), "setting", "load") == setting_law(table(9), "setting", "load")
+    assert setting_law(table(1).iloc[:3], "setting", "load") is None
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 9])
+def test_holms_correction_is_that_of_statsmodels(n: int) -> None:
+    p = [*np.random.default_rng(n).uniform(0, 0.2, n), 0.04, 0.04]
+    assert holm(p) == pytest.approx(list(multipletests(p, method="holm")[1]))

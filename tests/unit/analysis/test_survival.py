@@ -10,8 +10,8 @@ from statsmodels.duration.survfunc import SurvfuncRight
 from groktime.service.analysis.inputs import FirstPassages
 from groktime.service.analysis.survival import (
     KaplanMeier,
+    ResampledMedians,
     censoring_times,
-    median_rates_under_weights,
 )
 
 # Remission times (weeks) of the 6-MP arm in Freireich et al. (1963), the textbook example.
@@ -84,8 +84,8 @@ def rate_of_draws(time: np.ndarray, event: np.ndarray, counts: np.ndarray) -> fl
     """1 / median of one width when each of its seeds is drawn so often."""
     seeds, one = np.arange(len(time)), np.ones(len(time), dtype=int)
     runs = FirstPassages(one, one.astype(float), seeds, np.where(event, time, np.nan), time)
-    _, (rates,) = median_rates_under_weights(runs, seeds, counts[:, None].astype(np.uint8))
-    return float(rates[0, 0])
+    medians = ResampledMedians.of(runs, seeds, counts[:, None].astype(np.uint8))
+    return float(medians.rates()(slice(None))[0, 0])
 
 
 @given(observations, st.randoms(use_true_random=False))

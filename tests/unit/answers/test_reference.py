@@ -9,6 +9,7 @@ import pytest
 
 from groktime.service.answers.verdicts import PUBLISHED_RUNS, find_reference
 
+FIVE = (97, 107, 113, 127, 139)
 TEN = (97, 101, 103, 107, 109, 113, 127, 131, 137, 139)
 
 
@@ -55,6 +56,21 @@ def test_a_swept_axis_finds_its_own_table_and_rows() -> None:
     assert row is not None
     assert row.median_residual == -0.535
     assert found.setting("weight_decay", 7.0) is None
+
+
+def test_beside_further_operations_stand_the_printed_rows_but_no_pooled_tests() -> None:
+    found = find_reference(runs(FIVE, operation=["+", "-", "*", "/"]), ("operation",))
+    assert found is not None
+    row = found.setting("operation", "+")
+    assert row is not None
+    assert row.median_residual == -0.394
+    assert found.setting("operation", "-") is None
+    assert found.tests == {}
+    assert "operations *, +, -, / (published: +, /" in found.note
+    both = find_reference(runs(FIVE, operation=["+", "/"]), ("operation",))
+    assert both is not None
+    assert both.tests["spearman"].statistic == 0.801
+    assert "pooled" not in both.note
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from groktime.api.responses import AnswerCache, Stamp, etag
+from groktime.api.responses import LRU, AnswerCache, Stamp, etag
 
 
 def body(text: str, stamp: Stamp) -> tuple[bytes, str, Stamp]:
@@ -180,6 +180,47 @@ def test_the_least_recently_used_answers_go_first() -> None:
     asyncio.run(fill())
     kept = [name for name in "abc" if cache.fresh(name, (1,), False)]
     assert kept == ["a", "c"]
+
+
+def test_a_slow_answer_does_not_replace_one_of_a_later_revision() -> None:
+    cache = AnswerCache()
+    started, finish = threading.Event(), threading.Event()
+
+    def slow() -> tuple[bytes, str, Stamp]:
+        started.set()
+        finish.wait(10)
+        return body("older", (1, 4))
+
+    async def ask() -> None:
+        first = asyncio.create_task(cache.computed_once("q", (1, 4), slow))
+        await asyncio.to_thread(started.wait, 10)
+        await cache.computed_once("q", (1, 5), lambda: body("newer", (1, 5)))
+        finish.set()
+        await first
+
+    asyncio.run(ask())
+    held = cache.fresh("q", (1, 6), running=True)
+    assert held is not None
+    assert held.body == b"newer"
+
+
+def test_what_a_database_says_now_replaces_what_it_said_before_it_was_restored() -> None:
+    cache = AnswerCache()
+
+    async def ask() -> None:
+        await cache.computed_once("q", (1, 5), lambda: body("lost", (1, 5)))
+        await asyncio.sleep(0)
+        await cache.computed_once("q", (1, 4), lambda: body("restored", (1, 4)))
+
+    asyncio.run(ask())
+    assert cache.fresh("q", (1, 4), running=False) is not None
+
+
+def test_what_is_remembered_again_is_forgotten_last() -> None:
+    remembered: LRU[str, int] = LRU(2)
+    for name in ("first", "second", "first", "third"):
+        remembered[name] = 1
+    assert list(remembered) == ["first", "third"]
 
 
 def test_an_entry_carries_the_stamp_it_was_computed_from() -> None:

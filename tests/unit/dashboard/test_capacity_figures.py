@@ -98,7 +98,7 @@ def test_the_fit_goes_through_its_intercept(answer: CapacityAnswer) -> None:
 def test_a_width_that_never_filled_is_open_and_named(answer: CapacityAnswer) -> None:
     figure = capacity_fit_figure(answer)
     assert figure["data"][1]["marker"]["symbol"] == ["circle", "circle", "circle-open"]
-    assert any("d = 20: never filled" in n["text"] for n in figure["layout"]["meta"]["notes"])
+    assert any("d = 20: never full" in n["text"] for n in figure["layout"]["meta"]["notes"])
 
 
 def test_an_interval_of_three_widths_is_called_what_it_is(answer: CapacityAnswer) -> None:
@@ -155,7 +155,8 @@ def test_a_dip_at_a_small_last_batch_is_explained(answer: CapacityAnswer) -> Non
     given = replace(answer, widths=(replace(first, points=points), *answer.widths[1:]))
     notes = [n["text"] for n in capacity_curves_figure(given)["layout"]["meta"]["notes"]]
     assert (
-        "Dips where the last batch of an epoch is small (n = 1,065: 41 of 512 examples)." in notes
+        "Dips where the last batch is small (n = 1,065: 41 of 512 examples): a full step on few "
+        "examples." in notes
     )
     assert not any(
         "Dips" in n["text"] for n in capacity_curves_figure(answer)["layout"]["meta"]["notes"]

@@ -104,14 +104,6 @@ def test_without_divergence_there_is_no_cross(drawn: Figure) -> None:
     assert not [t for t in drawn["data"] if t["name"].endswith("diverged")]
 
 
-def test_thousands_of_points_are_drawn_by_webgl(cell: Cell) -> None:
-    few = delay_figure(cell.delay, cell.crossing, cell.speeds, cell.regimes)
-    assert trace(few, "ΔE of each seed")["type"] == "scatter"
-    many = replace(cell.delay, points=cell.delay.points * 100)
-    figure = delay_figure(many, cell.crossing, cell.speeds, cell.regimes)
-    assert trace(figure, "ΔE of each seed")["type"] == "scattergl"
-
-
 def test_the_crosshair_stands_at_the_crossing(drawn: Figure, cell: Cell) -> None:
     dashed = [s for s in drawn["layout"]["shapes"] if s["line"].get("dash") == "dash"]
     assert {s["x0"] for s in dashed} == {cell.crossing.p_cross.estimate, 0}
@@ -215,7 +207,9 @@ def test_a_coarse_bracket_and_the_next_width_are_told(cell: Cell) -> None:
     told = replace(cell.crossing, bracket=coarse, advice=advice)
     notes = [note["text"] for note in crossing_words.notes(told, cell.delay)]
     assert any(n.startswith("Coarse: T_mem changes more than 3-fold over the") for n in notes)
-    assert any(n.startswith("Train next speed runs at d = 52: T_mem changes 4.2") for n in notes)
+    assert any(
+        n.startswith("To train next: speed runs at d = 52: T_mem changes 4.2") for n in notes
+    )
     assert crossing_words.readings(told)[0]["detail"].endswith("between d = 48 and 56")
 
 
@@ -290,3 +284,44 @@ def test_a_cell_has_its_verdict(cell: Cell, residual: float, words: str, tone: s
     said = crossing_words.verdict(replace(cell.crossing, residual=residual))
     assert said["text"].startswith(words)
     assert said["tone"] == tone
+
+
+def small(cell: Cell, **changed: Any) -> Figure:
+    speeds = replace(cell.speeds, **changed)
+    return delay_figure(cell.delay, cell.crossing, speeds, cell.regimes, small=True)
+
+
+def many(points: tuple[SpeedPoint, ...], times: int) -> tuple[SpeedPoint, ...]:
+    return tuple(
+        replace(point, width=point.width + 2 * i, params=params(point.width + 2 * i))
+        for point in points[1:]
+        for i in range(times)
+    )
+
+
+def test_a_small_multiple_leaves_out_single_seeds(drawn: Figure, cell: Cell) -> None:
+    names = [trace["name"] for trace in small(cell)["data"]]
+    assert names == [t["name"] for t in drawn["data"] if t["name"] != "ΔE of each seed"]
+
+
+def test_a_small_multiple_of_many_widths_has_one_line_through_them(cell: Cell) -> None:
+    crowd = many(cell.speeds.t_gen, 4)
+    (line,) = (
+        t for t in small(cell, t_gen=crowd)["data"] if t["name"].startswith("T<sub>gen</sub>: ")
+    )
+    assert (line["mode"], line["x"]) == ("lines", [p.params for p in crowd])
+    assert len(line["customdata"]) == len(crowd)  # its points can still be asked
+
+
+def test_a_width_that_no_line_would_show_stays_a_point(cell: Cell) -> None:
+    crowd = many(cell.speeds.t_gen, 4)
+    alone = tuple(
+        replace(point, median=None, mean_reached=None) if i in (4, 6) else point
+        for i, point in enumerate(crowd)
+    )
+    modes = [
+        t["mode"]
+        for t in small(cell, t_gen=alone)["data"]
+        if t["name"].startswith("T<sub>gen</sub>: ")
+    ]
+    assert modes == ["lines", "markers"]

@@ -12,29 +12,55 @@ import plotly.graph_objects as go
 import pytest
 from plotly.basedatatypes import BaseTraceType
 
-from groktime.dashboard.page import CSP, STATIC_DIR, VIEWS, page, static_files, version
+from groktime.dashboard.page import (
+    COMPILE_ALL,
+    CSP,
+    SCRIPT,
+    STATIC_DIR,
+    VIEWS,
+    joined,
+    page,
+    static_files,
+    version,
+)
 from groktime.service.words import AXES, OPERATIONS
 
 MODULES = sorted(path for path in STATIC_DIR.rglob("*.js") if "vendor" not in path.parts)
 
 
-@pytest.mark.parametrize("view", ["start", *VIEWS, "unknown"])
-def test_everything_the_page_names_is_there(view: str) -> None:
-    named = re.findall(r'(?:href|src)="/static/v-(\w+)/([^"]+)"', page(view))
+def test_everything_the_page_names_is_there() -> None:
+    named = re.findall(r'(?:href|src)="/static/v-(\w+)/([^"]+)"', page())
     assert {own for own, _ in named} == {version()}
-    for _, path in named:
-        assert (STATIC_DIR / path).is_file(), path
+    assert {path for _, path in named} <= static_files().keys()
 
 
-@pytest.mark.parametrize("view", ["start", *VIEWS])
-def test_the_page_of_a_view_names_every_script_that_it_imports(view: str) -> None:
-    # One that it does not name is asked for only when the one that imports it has arrived.
-    named = set(re.findall(r'(?:href|src)="/static/v-\w+/([^"]+\.js)"', page(view)))
-    assert {"app.js", f"views/{view}.js"} <= named
-    for name in named - {"vendor/plotly/plotly.min.js"}:
-        module = STATIC_DIR / name
-        for other in re.findall(r'from "(\.[^"]+)"', module.read_text()):
-            assert (module.parent / other).resolve() in {(STATIC_DIR / n).resolve() for n in named}
+def test_the_script_of_the_page_holds_every_module_after_those_that_it_imports() -> None:
+    script = joined()
+    order = re.findall(r"^\{ // (\S+)$", script, re.MULTILINE)
+    assert order[-1] == "app.js"
+    assert sorted(order) == sorted(
+        path.relative_to(STATIC_DIR).as_posix() for path in MODULES if path.name != "first-paint.js"
+    )
+    for module in order:
+        for other in re.findall(r'from "(\.[^"]+)"', (STATIC_DIR / module).read_text()):
+            name = (STATIC_DIR / module).parent.joinpath(other).resolve()
+            if name.suffix == ".js":
+                before = order[: order.index(module)]
+                assert name.relative_to(STATIC_DIR.resolve()).as_posix() in before, module
+
+
+def test_nothing_of_a_module_is_left_to_import_or_to_export() -> None:
+    assert not re.search(r"^(?:import|export)\b|\bimport\(", joined(), re.MULTILINE)
+
+
+def test_what_a_module_takes_is_what_another_gives() -> None:
+    script = joined()
+    gives = re.findall(r'^modules\["([^"]+\.js)"\] = \{(.*)\};$', script, re.MULTILINE)
+    given = {name: {part.strip() for part in names.split(",")} for name, names in gives}
+    taken = re.findall(r'^const \{([^}]*)\} = modules\["([^"]+)"\];$', script, re.MULTILINE)
+    assert len(taken) > len(given)
+    for names, module in taken:
+        assert {part.strip() for part in names.split(",") if part.strip()} <= given[module], module
 
 
 def test_what_asks_early_is_the_first_file_that_the_page_names() -> None:
@@ -43,10 +69,11 @@ def test_what_asks_early_is_the_first_file_that_the_page_names() -> None:
 
 
 def test_files_are_kept_as_they_are_and_compressed_where_that_helps() -> None:
-    kept = static_files()
-    assert kept.keys() == {
+    kept = dict(static_files())
+    assert kept.keys() - {SCRIPT} == {
         path.relative_to(STATIC_DIR).as_posix() for path in STATIC_DIR.rglob("*") if path.is_file()
     }
+    assert kept.pop(SCRIPT).body == joined().encode()
     for name, file in kept.items():
         assert file.body == (STATIC_DIR / name).read_bytes()
         if file.gzipped is not None:
@@ -111,10 +138,16 @@ def test_the_vendored_plotly_draws_every_type_of_trace() -> None:
         for node in ast.walk(ast.parse(figure.read_text())):
             if isinstance(node, ast.Constant) and node.value in kinds:
                 named.add(node.value)
-    assert {"scatter", "scattergl"} < named <= drawn
+    assert {"scatter", "heatmap"} < named <= drawn
     library = (STATIC_DIR / "vendor" / "plotly" / "plotly.min.js").read_text()
     for kind in drawn:
         assert re.search(rf'\bname:"{kind}"', library), f"{kind}: run scripts/plotly"
+
+
+def test_the_scripts_are_compiled_before_they_are_called() -> None:
+    files = static_files()
+    for name in (SCRIPT, "vendor/plotly/plotly.min.js"):
+        assert files[name].body.startswith(COMPILE_ALL.encode() + b"\n"), name
 
 
 def _is_trace(kind: object) -> bool:

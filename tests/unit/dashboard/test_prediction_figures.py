@@ -280,7 +280,7 @@ def batch(low: float, high: float) -> dict[str, Any]:
         (
             {"deming": robust_slope("deming", 0.8, 1.1)},
             "slope, deming",
-            "The interval contains 1",
+            "A slope of 1 lies in the interval",
             "plain",
         ),
         (

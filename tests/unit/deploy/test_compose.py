@@ -86,7 +86,7 @@ def test_compose_itself_accepts_the_files(root: Path, names: tuple[str, ...]) ->
         ({"image": None}, "neither an image nor a build"),
         ({"pids_limit": 100}, "pids_limit = 100, but deploy.resources.limits.pids = 4096"),
         ({"cpus": 1}, "cpus = 1, but deploy.resources.limits.cpus = 2"),
-        ({"mem_limit": "3g"}, "mem_limit = 3g, but deploy.resources.limits.memory = 4g"),
+        ({"mem_limit": "3g"}, "mem_limit = 3g, but deploy.resources.limits.memory = 8g"),
         ({"scale": 3}, "scale = 3, but deploy.replicas = 1"),
         ({"scale": 1, "network_mode": "host", "networks": ["default"]}, "network_mode"),
         ({"healthcheck": {"test": ["curl", "localhost"]}}, "healthcheck.test starts with curl"),
@@ -109,7 +109,7 @@ def test_a_contradiction_is_found(
 
 def test_equal_limits_may_be_written_in_different_units(compose: dict[str, Any]) -> None:
     project = copy.deepcopy(compose)
-    project["services"]["ray-worker"]["mem_limit"] = "4096m"
+    project["services"]["ray-worker"]["mem_limit"] = "8192m"
     assert inconsistencies(project) == []
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,21 @@ import pytest
 import yaml
 from ray.autoscaler._private.util import prepare_config, validate_config
 
-from groktime.service.sweep.cluster import gpu_share
+from groktime.service.spec import RunSpec
+from groktime.service.suites import load_suite
+from groktime.service.sweep.cluster import CPU_STACK_BYTES, bundles_at_once, gpu_share
+from groktime.service.sweep.cost import CostModel
+from groktime.service.sweep.plan import Pending, plan
+from groktime.workers.checkpoints import checkpoint_bytes
+from groktime.workers.devices import model_bytes
 
 VERSION = "1.31"
+STACKS_OF_A_GPU = 24e9  # bytes of a GPU of 40 GB that stacks may take together
+# A worker of the native engine, what it takes for each parameter of the run that it trains and
+# checkpoints (measured at widths 500 and 1,000), and a node's own processes.
+WORKER_BYTES, PARAMETER_BYTES, RAY_BYTES = 260e6, 83, 1e9
+# With CUDA nobody has measured it: a process that imports torch, and copies of a stack's states.
+CUDA_WORKER_BYTES, STATE_BYTES = 2.5e9, 12
 KUBERAY = Path(__file__).resolve().parents[3] / "deploy/kuberay"
 KUSTOMIZATIONS = sorted(
     str(path.parent.relative_to(KUBERAY)) for path in KUBERAY.rglob("kustomization.yaml")
@@ -239,6 +253,125 @@ def test_the_gpu_overlay_asks_for_gpus_on_workers_only(root: Path) -> None:
     (head,) = cluster["headGroupSpec"]["template"]["spec"]["containers"]
     assert {"name": "GROKTIME_DEVICE", "value": "cuda"} in head["env"]
     assert "nvidia.com/gpu" not in str(cluster["headGroupSpec"])
+
+
+@pytest.mark.parametrize(
+    ("overlay", "option", "setting"),
+    [
+        ("base", "num-cpus", "GROKTIME_MOST_CPUS"),
+        ("overlays/dev", "num-cpus", "GROKTIME_MOST_CPUS"),
+        ("overlays/gpu", "num-cpus", "GROKTIME_MOST_CPUS"),
+        ("overlays/gpu", "num-gpus", "GROKTIME_MOST_GPUS"),
+    ],
+)
+def test_sweeps_are_told_how_large_the_autoscaler_makes_the_cluster(
+    overlay: str, option: str, setting: str
+) -> None:
+    resources = built(KUBERAY / overlay)
+    (cluster,) = (r["spec"] for r in resources if r["kind"] == "RayCluster")
+    (told,) = (r["data"] for r in resources if r["kind"] == "ConfigMap")
+    (head,) = cluster["headGroupSpec"]["template"]["spec"]["containers"]
+    told |= {e["name"]: e["value"] for e in head["env"] if "value" in e}
+    groups = cluster["workerGroupSpecs"]
+    most = sum(g["maxReplicas"] * int(g["rayStartParams"].get(option, 0)) for g in groups)
+    assert int(told[setting]) == most > 0
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What trains at once on an overlay's cluster when it is as large as it may become."""
+
+    workers: dict[str, Any]  # the group of them
+    volume: int  # bytes
+    share: float  # of a GPU for each bundle
+    slots: int  # of one worker
+    stacks: list[list[RunSpec]]  # the largest of each bundle, by its parameters, falling
+
+
+@pytest.fixture(params=["base", "overlays/dev", "overlays/gpu"])
+def central(request: pytest.FixtureRequest) -> Planned:
+    """The suite that the job trains."""
+    resources = built(KUBERAY / request.param)
+    (claim,) = (r for r in resources if r["kind"] == "PersistentVolumeClaim")
+    (cluster,) = (r["spec"] for r in resources if r["kind"] == "RayCluster")
+    (group,) = cluster["workerGroupSpecs"]
+    started = group["rayStartParams"]
+    node = {"CPU": float(started["num-cpus"]), "GPU": float(started.get("num-gpus", 0))}
+    share = gpu_share(None, "auto", node)
+    slots = bundles_at_once(share, None, node)
+    there = int(share * STACKS_OF_A_GPU) if share else CPU_STACK_BYTES
+
+    def limit(spec: RunSpec) -> int:
+        return there // model_bytes(spec, "cuda" if share else "cpu")
+
+    runs = [Pending(number, spec) for number, spec in enumerate(load_suite("central").runs())]
+    bundles = plan(
+        runs,
+        CostModel(1e12),
+        workers=slots * group["maxReplicas"],
+        stack_limit=limit,
+        on_gpu=share > 0,
+    )
+    stacks = [
+        max(([run.spec for run in stack.runs] for stack in bundle.stacks), key=parameters)
+        for bundle in bundles
+    ]
+    size = claim["spec"]["resources"]["requests"]["storage"]
+    return Planned(group, gibibytes(size), share, slots, sorted(stacks, key=parameters)[::-1])
+
+
+def parameters(stack: list[RunSpec]) -> int:
+    return sum(spec.params for spec in stack)
+
+
+def gibibytes(size: str) -> int:
+    return int(size.removesuffix("Gi")) * 2**30
+
+
+def test_the_volume_holds_the_checkpoints_of_what_trains_at_once(central: Planned) -> None:
+    """A run has a third file while it replaces one."""
+    largest = central.stacks[: central.slots * central.workers["maxReplicas"]]
+    kept = sum(checkpoint_bytes(spec) for stack in largest for spec in stack)
+    assert kept * 3 / 2 < central.volume
+
+
+def test_a_worker_has_the_memory_for_the_largest_runs_that_train_at_once(central: Planned) -> None:
+    """The longest bundles begin first, and these are the widest."""
+    (container,) = central.workers["template"]["spec"]["containers"]
+    largest = central.stacks[: central.slots]
+    if central.share:
+        taken = sum(CUDA_WORKER_BYTES + STATE_BYTES * parameters(stack) for stack in largest)
+    else:
+        widest = [max(spec.params for spec in stack) for stack in largest]
+        taken = sum(WORKER_BYTES + PARAMETER_BYTES * params for params in widest)
+    assert taken + RAY_BYTES < gibibytes(container["resources"]["limits"]["memory"])
+
+
+@pytest.mark.parametrize(
+    ("file", "cpus", "gigabytes"),
+    [
+        ("deploy/slurm/sweep.sbatch", r"--cpus-per-task=(\d+)", r"--mem=(\d+)G"),
+        ("docker-compose.yml", r"\$\{WORKER_CPUS:-(\d+)\}", r"\$\{WORKER_MEMORY:-(\d+)g\}"),
+    ],
+)
+def test_other_nodes_have_the_memory_for_the_widest_runs(
+    root: Path, file: str, cpus: str, gigabytes: str
+) -> None:
+    text = (root / file).read_text()
+    workers, memory = re.search(cpus, text), re.search(gigabytes, text)
+    assert workers is not None
+    assert memory is not None
+    widest = max(run.params for run in load_suite("central").runs())
+    taken = int(workers[1]) * (WORKER_BYTES + PARAMETER_BYTES * widest)
+    assert taken + RAY_BYTES < int(memory[1]) * 2**30
+
+
+def test_sweeps_are_told_how_large_the_launcher_makes_the_cluster(root: Path) -> None:
+    config = yaml.safe_load((root / "deploy/ray/aws.yaml").read_text())
+    for setting, resource in (("GROKTIME_MOST_CPUS", "cpu"), ("GROKTIME_MOST_GPUS", "gpu")):
+        kind = config["available_node_types"][resource]
+        most = kind["max_workers"] * kind["resources"][resource.upper()]
+        assert f"--env={setting}={most}" in config["docker"]["run_options"]
 
 
 @pytest.mark.parametrize("name", ["onpremise", "aws"])

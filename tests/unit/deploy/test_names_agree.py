@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import configparser
 import re
 import shlex
 from collections.abc import Iterator
@@ -217,3 +218,15 @@ def test_the_database_url_reaches_kubernetes_by_secret_only(
     assert "postgresql://" not in text
     keys = set(re.findall(r"'secretKeyRef': {'name': 'groktime-urls', 'key': '([\w-]+)'", text))
     assert keys == {"database-url", "writer-url", "reader-url", "api-token", "read-token"}
+
+
+def test_pods_may_reach_postgres_and_the_pgbouncer_before_it(root: Path) -> None:
+    bouncer = configparser.ConfigParser()
+    bouncer.read(root / "deploy/postgres/pgbouncer.ini")
+    assert bouncer["pgbouncer"]["pool_mode"] == "transaction"
+    server = re.search(r"port=(\d+)", bouncer["databases"]["groktime"])
+    assert server is not None
+    policies = yaml.safe_load_all(text_of(root / "deploy/kuberay/base/networkpolicy.yaml"))
+    (deny,) = (p["spec"] for p in policies if p["metadata"]["name"] == "groktime-deny")
+    open_ports = {port["port"] for rule in deny["egress"] for port in rule["ports"]}
+    assert {int(server[1]), int(bouncer["pgbouncer"]["listen_port"])} <= open_ports

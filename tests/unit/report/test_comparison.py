@@ -56,6 +56,7 @@ def suite(
         record=SimpleNamespace(spec=spec),
         answer=SimpleNamespace(cells=tuple(cells)),
         members=members,
+        settings=(),
     )
 
 
@@ -179,17 +180,16 @@ def test_a_suite_that_adds_runs_to_another_stands_for_both_in_pairs() -> None:
     assert {found.first.name, found.second.name} == {"b", "c"}
 
 
-def test_a_cell_counts_once_where_it_has_most_runs() -> None:
+def test_a_cell_counts_once_and_a_setting_stays_together() -> None:
     donor = suite("a", [*FIRST, cell(103, 3e5, 1e5)])
     borrowed = replace(cell(103, 3e5, 1e5), inherited=True)
     later = suite("b", [*SECOND, borrowed], extra=2)
-    last = suite("c", SECOND[:2], extra=1)  # inherits from a as well, but adds less than b
+    last = suite("c", SECOND[:2], extra=9)  # adds most, to two of the primes alone
     other = suite("d", [cell(97, 2e5, 1e5)], first=1_000)  # the same prime at another setting
     found = pooled_cells([donor, later, last, other])
     assert sorted(zip(found["p"], found["stratum"], strict=True)) == [
         *((97, "b"), (97, "d")),
-        *((prime, "b") for prime in range(98, 103)),
-        (103, "a"),
+        *((prime, "b") for prime in range(98, 104)),
     ]
 
 

@@ -48,7 +48,7 @@ def test_a_drift_with_a_setting_is_named_as_people_say_it() -> None:
     drift = trend("weight_decay", 0.01)
     (said,) = across(given(robustness=(drift,)))
     assert said == (
-        "The residual drifts with weight decay (slope 0.3 dex a unit, Holm-corrected p = 0.01)."
+        "The residual drifts with weight decay (slope 0.3 dex per unit, Holm-corrected p = 0.01)."
     )
     (said,) = across(given(robustness=(replace(drift, p_clustered=0.0468),)))
     assert said.endswith("p = 0.01, p = 0.0468 with errors clustered by prime).")

@@ -46,7 +46,7 @@ from groktime.service.report.verdict import capacity, limits, other_clock, paper
         (rank(-0.97, 0.0001, 10), "No, the order is reversed"),
         (rank(0.3, 0.4, 10), "It is not shown to: Spearman ρ 0.3 over 10 cells"),
         (rank(1.0, 0.33, 3, floor=0.333), "Not testable: with 3 cells no order can give p below"),
-        (None, "Not testable: 0 cells of 0"),
+        (None, "Not testable: 0 of 0 cells"),
     ],
 )
 def test_the_first_sentence_says_whether_the_order_is_predicted(
@@ -85,7 +85,7 @@ def test_residuals_of_both_signs_show_no_offset() -> None:
             },
             "1.1 [1.05, 1.2]: its interval excludes 1",
         ),
-        ({"line": line()}, "these cells cannot carry its interval"),
+        ({"line": line()}, "too few cells for its interval"),
         ({}, "The slope is not testable with these cells."),
     ],
 )
@@ -112,7 +112,7 @@ def test_a_cell_whose_crossing_rests_on_few_seeds_is_counted() -> None:
     assert list(limits(content, answer(cells=cells))) == []
     thin = answer(cells=[cells[0], replace(cells[1], few_seeds=True)])
     (sentence,) = limits(content, thin)
-    assert sentence.startswith("1 cell with fewer than 5 seeds at a width that the crossing rests")
+    assert sentence.startswith("1 cell with fewer than 5 seeds at a width beside the crossing")
 
 
 def test_coarse_crossings_open_widths_and_the_next_runs_are_told() -> None:
@@ -308,5 +308,5 @@ def test_the_papers_way_says_how_coarse_its_onset_is() -> None:
     )
     (said,) = papers_way(content(paper_online=replace(given, cells=steps)))
     assert said.startswith("By the paper's conventions: ρ 0.9, median residual −0.200 (3 of 3")
-    assert "can only be a trained width, 0.10 to 0.30 dex above the next, and grows" in said
+    assert "is always a trained width, 0.10 to 0.30 dex above the next, and moves up" in said
     assert "with the number of seeds (5 here)" in said

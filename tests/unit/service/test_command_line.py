@@ -63,7 +63,8 @@ def test_help_of_groktime_itself_shows_flags_without_a_value() -> None:
 def test_the_list_of_suites_cuts_no_name_on_a_narrow_terminal() -> None:
     result = CliRunner().invoke(app, ["suite", "list"], env={"COLUMNS": "80"})
     for suite in suite_index():
-        assert re.search(rf"^ {suite['suite']} +[\d,]+ ", result.stdout, re.MULTILINE)
+        most = r"≤ " if "at_most" in suite else ""  # of a located suite's runs few are trained
+        assert re.search(rf"^ {suite['suite']} +{most}[\d,]+ ", result.stdout, re.MULTILINE)
     assert max(map(len, result.stdout.splitlines())) <= 80
 
 

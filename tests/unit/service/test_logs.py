@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 
 import pytest
 
-from groktime.service.logs import JsonFormatter, TextFormatter, redact
+from groktime.service.logs import JsonFormatter, StandardError, TextFormatter, redact
 
 
 def record(message: str, **extra: object) -> logging.LogRecord:
@@ -23,6 +24,19 @@ def test_json_lines_carry_the_extra_fields() -> None:
 
 def test_text_lines_carry_the_extra_fields() -> None:
     assert TextFormatter().format(record("flushed", rows=5000)).endswith("flushed  rows=5000")
+
+
+def test_lines_go_to_standard_error_as_it_is_when_they_are_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second = io.StringIO(), io.StringIO()
+    monkeypatch.setattr("sys.stderr", first)
+    handler = StandardError()
+    handler.emit(record("early"))
+    monkeypatch.setattr("sys.stderr", second)
+    first.close()
+    handler.emit(record("late"))
+    assert second.getvalue() == "late\n"
 
 
 def test_passwords_in_urls_never_reach_a_log() -> None:

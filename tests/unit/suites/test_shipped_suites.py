@@ -35,6 +35,7 @@ OTHERS = {
     "central-two-cores",
     "central-mid-widths",
     "central-narrow-widths",
+    "eval-clock",
     "central-balanced",
     "capacity-protocols",
     "capacity-patience",
@@ -250,7 +251,7 @@ def test_the_runs_of_central_share_their_parts() -> None:
     assert len({id(member.spec.data) for member in members}) < 40
 
 
-@pytest.mark.parametrize("name", ["central-mid-widths", "central-narrow-widths"])
+@pytest.mark.parametrize("name", ["central-mid-widths", "central-narrow-widths", "eval-clock"])
 def test_added_widths_repeat_no_run_of_the_suites_they_add_to(name: str) -> None:
     """An analysis takes one run for a width and a seed."""
     suite = load_suite(f"{name}-released")

@@ -11,12 +11,16 @@ from pydantic import SecretStr
 
 from groktime.service.errors import SweepError
 from groktime.service.settings import Settings
+from groktime.service.sweep import cluster
 from groktime.service.sweep.cluster import (
     check_address,
     check_database_reaches,
     cluster_address,
     gpu_share,
     settle_authentication,
+    slots_to_ask_for,
+    slots_to_plan_for,
+    waiting_bundles,
 )
 from groktime.service.sweep.jobs import job_environment, job_state, submit_job, withheld_url
 from groktime.service.sweep.selection import SweepOptions
@@ -85,6 +89,36 @@ def test_where_no_share_is_asked_for_the_cluster_decides(
 def test_a_gpu_that_is_asked_for_and_missing_is_refused() -> None:
     with pytest.raises(SweepError, match="device = 'cuda', but the cluster has 0 GPUs and 4 CPUs"):
         gpu_share(None, "cuda", {"CPU": 4.0})
+
+
+@pytest.mark.parametrize(
+    ("gpus", "most", "named", "planned", "asked"),
+    [
+        (0.0, None, {}, 4, 4),
+        (0.0, None, {"most_cpus": 64}, 64, 8),
+        (0.0, 6, {"most_cpus": 64}, 6, 6),
+        (0.0, None, {"most_cpus": 2}, 4, 4),  # it has more already
+        (0.0, None, {"most_gpus": 64}, 4, 4),  # and this sweep trains on CPUs
+        (0.25, None, {"most_gpus": 1000, "most_cpus": 64}, 4000, 8),
+        (0.25, 2, {"most_gpus": 1000}, 2, 2),
+    ],
+)
+def test_work_is_cut_for_what_an_autoscaler_may_bring_the_cluster_to(
+    monkeypatch: pytest.MonkeyPatch,
+    gpus: float,
+    most: int | None,
+    named: dict[str, int],
+    planned: int,
+    asked: int,
+) -> None:
+    monkeypatch.setattr(cluster, "members", lambda: ({"CPU": 4.0, "GPU": 1.0}, []))
+    settings = Settings(**named)  # type: ignore[arg-type]
+    assert slots_to_plan_for(gpus, most, settings) == planned
+    assert slots_to_ask_for(gpus, most, settings) == asked
+
+
+def test_an_autoscaler_of_a_large_cluster_sees_more_bundles_that_wait() -> None:
+    assert [waiting_bundles(slots) for slots in (1, 16, 100, 4000)] == [16, 16, 100, 256]
 
 
 def test_workers_that_would_see_no_gpu_are_refused_one() -> None:

@@ -10,6 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from groktime.service.commands.sweep import sweep
+from groktime.service.errors import InputError
 from groktime.service.settings import Settings
 from groktime.service.suites import load_suite
 from groktime.service.sweep.cluster import ClusterCapacity, expected_capacity, stack_limit
@@ -19,12 +20,13 @@ from groktime.service.sweep.plan import Preview, preview
 from groktime.service.sweep.selection import Selection, SweepOptions
 
 PART = SweepOptions(
-    Selection(primes=(59,), kinds=("speed",), widths=(20, 24), seeds=(42,)), limit=3, workers=2
+    Selection((59,), ("speed",), (20, 24), (42,), {"dropout": 0.2}), limit=3, workers=2
 )
 
 
 def test_a_job_gets_the_options_it_was_asked_for() -> None:
-    words = "--prime 59 --kind speed --width 20 --width 24 --seed 42 --limit 3 --workers 2"
+    words = "--prime 59 --kind speed --width 20 --width 24 --seed 42"
+    words += " --set dropout=0.2 --limit 3 --workers 2"
     assert arguments(PART) == words.split()
     assert arguments(SweepOptions(gpus_per_bundle=0.25, retry_failed=True)) == [
         *("--gpus-per-bundle", "0.25"),
@@ -40,16 +42,48 @@ def test_the_command_understands_every_option_of_a_job(monkeypatch: pytest.Monke
     app.command()(sweep)
     result = CliRunner().invoke(app, ["mini", "--dry-run", *arguments(PART)])
     assert result.exit_code == 0, result.output
-    assert "mini: 2 runs selected" in result.output
+    assert "mini: 2 runs selected" in result.stdout
 
 
 def test_what_was_asked_is_noted_without_what_was_not() -> None:
     assert requested(PART) == {
-        "filters": {"prime": [59], "kind": ["speed"], "width": [20, 24], "seed": [42]},
+        "filters": {
+            **{"prime": [59], "kind": ["speed"], "width": [20, 24], "seed": [42]},
+            "settings": {"dropout": 0.2},
+        },
         "resources": {"workers": 2, "limit": 3},
     }
     assert requested(SweepOptions(retry_failed=True)) == {"retry_failed": True}
     assert requested(SweepOptions()) == {}
+
+
+def test_cells_are_chosen_by_a_setting_whether_it_is_swept_or_not() -> None:
+    suite = load_suite("dropout")
+    of_tenth = Selection(settings={"dropout": 0.1}).chosen(suite)
+    assert of_tenth
+    assert {run.model.dropout for run in of_tenth} == {0.1}
+    assert Selection(settings={"operation": "/"}).chosen(suite) == suite.runs()
+
+
+def test_of_very_many_values_the_nearest_are_named() -> None:
+    with pytest.raises(InputError, match=r"the suite has \d+ others, the nearest 32 and 34$"):
+        Selection(widths=(33,)).chosen(load_suite("central"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"dropout": 0.3}, r"--set dropout = 0\.3: the suite has 0\.0, 0\.1, 0\.2, 0\.4"),
+        ({"dropout": "much"}, "setting dropout: 'much' is not accepted: should be a valid number"),
+        ({"operation": "+"}, r"--set operation = \+: the suite has /"),
+        ({"droput": 0.1}, "setting droput: unknown key; did you mean dropout"),
+    ],
+)
+def test_a_setting_that_no_cell_has_is_refused_with_those_there_are(
+    settings: dict[str, object], why: str
+) -> None:
+    with pytest.raises(InputError, match=why):
+        Selection(settings=settings).chosen(load_suite("dropout"))
 
 
 def counted_plan(
@@ -66,7 +100,7 @@ def test_a_dry_run_counts_hours_at_the_measured_rate_of_this_machine(
     for rate in (1e9, 3e10):
         plan = counted_plan(monkeypatch, PART, rate, capacity)
         assert plan.core_seconds == pytest.approx(plan.flops / rate)
-        shown = suite_cost(PART.selection.chosen(load_suite("mini").runs()))
+        shown = suite_cost(PART.selection.chosen(load_suite("mini")))
         assert (shown.rate, shown.flops) == (rate, plan.flops)
 
 
@@ -74,7 +108,7 @@ def test_a_dry_run_plans_within_the_memory_and_by_the_device_of_the_sweep(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     options = SweepOptions(Selection(primes=(59,), kinds=("speed",)))
-    runs = len(options.selection.chosen(load_suite("mini").runs()))
+    runs = len(options.selection.chosen(load_suite("mini")))
     widths = runs // 5  # of five seeds each
     roomy, narrow = (
         ClusterCapacity(1, "cuda", lambda _: 100),

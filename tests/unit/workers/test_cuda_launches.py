@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,6 +16,7 @@ from worker_runs import VARIANTS, make_run, random_labels
 
 from groktime.service.spec import ModularData, RunSpec
 from groktime.workers.devices import EVALUATION_BYTES, evaluation_bytes, model_bytes
+from groktime.workers.graphed import GraphedEpoch
 from groktime.workers.model import initial_state
 from groktime.workers.tasks import make_dataset
 from groktime.workers.torch_engine import Slab
@@ -58,6 +60,23 @@ def test_an_epoch_never_waits_for_the_gpu_nor_leaves_it(variant: str, data: Any)
     assert (reals.shape, counts.shape) == ((3, 4), (3, 3))
 
 
+@pytest.mark.usefixtures("fake")
+def test_an_epoch_is_recorded_on_the_device_of_its_slab(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here recording fails, since there is no device; it was begun on the second one."""
+    begun: list[int] = []
+
+    @contextlib.contextmanager
+    def current(index: int) -> Iterator[None]:
+        begun.append(index)
+        yield
+
+    monkeypatch.setattr(torch.cuda, "device", current)
+    weights = torch.zeros(2, device="cuda:1")
+    epoch = GraphedEpoch(lambda given: (given, given), [weights], "on the second device")
+    assert epoch(weights)[0] is weights
+    assert begun == [1]
+
+
 # Launches of a step and of an epoch of the central model at p = 113, for ten models of width 64.
 # An RMSNorm counts five of them here and one on a GPU, whose kernel this build lacks: of 76 norms
 # an epoch the GPU starts 304 kernels fewer than counted.
@@ -77,7 +96,8 @@ def test_launches_stay_within_their_budget(
         slab.evaluate()
     steps = slab.members[0].steps_per_epoch
     per_step = (epoch.count - measured.count) / steps
-    record_property(f"launches with positions {positions}", f"{per_step:.0f}, {epoch.count}")
+    counted = f"{per_step:g} a step, {measured.count} to measure, {epoch.count} an epoch"
+    record_property(f"launches with positions {positions}", counted)
     assert per_step <= BUDGETS[positions][0]
     assert epoch.count <= BUDGETS[positions][1]
 
