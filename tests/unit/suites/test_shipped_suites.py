@@ -49,6 +49,8 @@ OTHERS = {
     "init_scale-two-cores",
     "depth-two-cores",
     "learning_rate-two-cores",
+    "learning_rate-slow",
+    "learning_rate-fast",
     "weight_decay-seeds",
     "train_fraction-high",
     "heads-mini",
