@@ -65,17 +65,17 @@ def crossing_sentence(status: str, unresolved_widths: Sequence[int] = ()) -> str
 
 # What a crossing asks to be trained next, by the kind of its advice.
 ADVICE = {
-    "speed": "speed runs at d = {width}",
-    "grok": "grok runs at d = {width}",
-    "both": "runs of both kinds at d = {width}",
-    "longer": "for more epochs at d = {width}",
-    "seeds": "more seeds at d = {width}",
+    "speed": "speed runs",
+    "grok": "grok runs",
+    "both": "runs of both kinds",
+    "longer": "for more epochs",
+    "seeds": "more seeds",
 }
 
 
 def advice_text(kind: str, width: int, why: str) -> str:
     """`speed runs at d = 62: T_mem changes 3.4-fold …`, after the word train."""
-    return f"{ADVICE[kind].format(width=width)}: {why}"
+    return f"{ADVICE[kind]} at d = {width}: {why}"
 
 
 ONSET = {

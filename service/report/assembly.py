@@ -26,7 +26,6 @@ from groktime.service.errors import InputError
 from groktime.service.report.comparison import comparison, pairs
 from groktime.service.report.content import SettingContent, SuiteContent, gather, provenance, scope
 from groktime.service.report.document import (
-    Bullets,
     Document,
     Picture,
     Section,
@@ -55,7 +54,7 @@ from groktime.service.report.tables import (
     registration_blocks,
     within_tables,
 )
-from groktime.service.report.verdict import findings, verdict
+from groktime.service.report.verdict import findings, verdict, verdict_blocks
 from groktime.service.words import convention_text, setting_text
 
 WORDS = (
@@ -116,7 +115,7 @@ def _chapter(content: SuiteContent, command: str) -> tuple[list[Section], list[D
         Section(f"Suite {content.name}", 1, ()),
         Section("Scope", 2, tuple(scope(content))),
         Section("Fixed beforehand", 2, tuple(registration_blocks(content))),
-        Section("Verdict", 2, (Bullets(verdict(content)),)),
+        Section("Verdict", 2, verdict_blocks(content)),
         Section("Figures", 2, pictures),
         *(_of_capacity(content) if content.capacity_alone else _of_cells(content)),
         Section("Provenance", 2, tuple(provenance(content, command))),
@@ -363,7 +362,7 @@ def numbers(content: SuiteContent) -> dict[str, Any]:
         "suite": content.name,
         "revision": content.summary.revision,
         "convention": list(content.main),
-        "verdict": list(verdict(content)),
+        "verdict": [said for sentences in verdict(content).values() for said in sentences],
         "training": _plain(TrainingAnswer, content.training),
         "tests": {
             f"{method}/{clock}": answer

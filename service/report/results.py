@@ -78,7 +78,7 @@ from groktime.service.report.tables import (
     registration_blocks,
     within_tables,
 )
-from groktime.service.report.verdict import limits, verdict
+from groktime.service.report.verdict import limits, verdict_blocks
 from groktime.service.suites.loader import RELEASED, chain, load_suite, shipped_suites
 from groktime.service.words import (
     EN_DASH,
@@ -414,7 +414,7 @@ def suite_page(
         *([Section("Cells", 1, tuple(_cells(content, convention, answer)))] if answer else []),
         *([Section("Labels", 1, labels)] if (labels := tuple(label_blocks(content))) else []),
         *([Section("Before and after", 1, refined)] if refined else []),
-        Section("Verdict", 1, (Bullets(verdict(content)),)),
+        Section("Verdict", 1, verdict_blocks(content)),
         Section("Fixed beforehand", 1, tuple(registration_blocks(content))),
         Section("Caveats", 1, tuple(_caveats(content, answer))),
         *([Section("Beside other suites", 1, tuple(_beside(own)))] if own else []),
@@ -442,7 +442,7 @@ def _capacity_page(
     sections = [
         Section("Question", 1, (Paragraph(description(content)),)),
         Section("Answer", 1, (table,)),
-        Section("Verdict", 1, (Bullets(verdict(content)),)),
+        Section("Verdict", 1, verdict_blocks(content)),
         Section("Figures", 1, tuple(picture for _, picture in figures)),
         Section("Fixed beforehand", 1, tuple(registration_blocks(content))),
         *([Section("Beside other protocols", 1, beside)] if beside else []),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from groktime.service.analysis.inputs import finite
 from groktime.service.answers.cell_tests import CellRow, CellTests
+from groktime.service.answers.laws import LawAnswer
 from groktime.service.answers.verdicts import MORRIS_BITS, PAPER_BITS
 from groktime.service.report.comparison import Pair, pair_sentences
 from groktime.service.report.content import (
@@ -42,6 +43,7 @@ from groktime.service.report.predictions import (
     within,
 )
 from groktime.service.words import (
+    ADVICE,
     advice_text,
     convention_text,
     count,
@@ -131,14 +133,14 @@ def _at(part: SettingContent) -> str:
     return f" at {name}" if name else ""
 
 
-def verdict(content: SuiteContent) -> tuple[str, ...]:
-    """Both of the appendix's questions, the constants, and what the runs cannot say."""
+def verdict(content: SuiteContent) -> dict[str, tuple[str, ...]]:
+    """Both of the appendix's questions, the constants, and what the runs cannot say, by heading."""
     answer = content.answer
     if answer is None:
         measured = protocol_sentences(content)
-        return tuple(measured) or (f"Nothing can be said: {content.tests[content.main]}.",)
-    return tuple(
-        [
+        return {"": tuple(measured) or (f"Nothing can be said: {content.tests[content.main]}.",)}
+    return {
+        "": (
             *label_sentences(content),
             *prediction(answer),
             *calibration(answer),
@@ -146,16 +148,27 @@ def verdict(content: SuiteContent) -> tuple[str, ...]:
             *apart(answer.tests.apart),
             *last_batch(answer),
             *(sentence(note) for note in answer.notes),
+        ),
+        "Within settings and across them": (
             *within(answer),
             *beside_settings(answer),
             *across(answer),
-            *papers_way(content),
-            *other_clock(content),
-            *capacity(content),
-            *law(content),
-            *limits(content, answer),
-        ]
-    )
+        ),
+        "By other rules and clocks": (*papers_way(content), *other_clock(content)),
+        "Capacity and the law of memorising": (*capacity(content), *law(content)),
+        "What these runs cannot say": tuple(limits(content, answer)),
+    }
+
+
+def verdict_blocks(content: SuiteContent) -> tuple[Block, ...]:
+    """The verdict as a report shows it: a list below each heading."""
+    blocks: list[Block] = []
+    for heading, sentences in verdict(content).items():
+        if heading and sentences:
+            blocks.append(Paragraph(f"{heading}:"))
+        if sentences:
+            blocks.append(Bullets(sentences))
+    return tuple(blocks)
 
 
 def papers_way(content: SuiteContent) -> Iterator[str]:
@@ -242,6 +255,7 @@ def _out_of_sight(answer: CellTests) -> str:
 def capacity(content: SuiteContent) -> Iterator[str]:
     """C_model beside the published values; settings that have none of their own in one sentence."""
     unmeasured = []
+    borrowed: list[tuple[str, str]] = []
     for part in content.settings:
         bits = c_model(content, part)
         if bits is None:
@@ -253,7 +267,8 @@ def capacity(content: SuiteContent) -> Iterator[str]:
         text = c_model_text(bits)
         low = "; it may be too low (see Capacity)" if falls(part) else ""
         if bits.source == "matched_suite":
-            yield f"C_model{where} is not measured here; {text} of {bits.suite} is used{low}."
+            told = f"is not measured here; {text} of {bits.suite} is used{low}."
+            borrowed.append((setting_text(part.setting, ""), told))
             continue
         said = []
         if bits.low is not None and bits.high is not None:
@@ -262,28 +277,42 @@ def capacity(content: SuiteContent) -> Iterator[str]:
                 said.append(f"{inside} {whose} {value:g}")
         told = f": the interval {' and '.join(said)}" if said else ", without an interval"
         yield f"C_model{where} is {text} bits per parameter{told}{low}."
+    for names, told in _shared(borrowed):
+        yield f"C_model{f' at {names}' if names else ''} {told}"
     if unmeasured:
         where = f" at {', '.join(unmeasured)}" if any(unmeasured) else ""
         yield f"C_model{where} is not measured; the paper's {PAPER_BITS:g} is used."
 
 
 def law(content: SuiteContent) -> Iterator[str]:
-    for part in content.settings:
-        if isinstance(part.law, str):
-            continue
-        name = setting_text(part.setting, "")
-        where = f"At {name}: " if name else ""
-        if part.law.pooled is None:
-            yield f"{where}T_mem's law is not testable: too few widths inside the window of f."
-            continue
-        pooled = part.law.pooled
-        rate = real(pooled.a, pooled.a_low, pooled.a_high)
-        yield (
-            f"{where}T_mem = b·exp(a·f), C_model in f {plain(part.law.c_model.value)}, fits with "
-            f"a = {rate} and R² {plain(pooled.r_squared)} over {count(pooled.n, 'width')}; "
-            f"{form_sentence(part.law)}. "
-            f"{collapse_sentence(part.law)}"
-        )
+    """The law of T_mem at each setting; settings that share their speed runs in one sentence."""
+    found = [
+        (setting_text(part.setting, ""), _law(part.law))
+        for part in content.settings
+        if not isinstance(part.law, str)
+    ]
+    for names, told in _shared(found):
+        yield f"At {names}: {told}" if names else told
+
+
+def _law(found: LawAnswer) -> str:
+    pooled = found.pooled
+    if pooled is None:
+        return "T_mem's law is not testable: too few widths inside the window of f."
+    return (
+        f"T_mem = b·exp(a·f), C_model in f {plain(found.c_model.value)}, fits with "
+        f"a = {real(pooled.a, pooled.a_low, pooled.a_high)} and R² {plain(pooled.r_squared)} over "
+        f"{count(pooled.n, 'width')}; {form_sentence(found)}. {collapse_sentence(found)}"
+    )
+
+
+def _shared(told: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Each sentence once, with the names of all that it is true of, in order of appearance."""
+    names: dict[str, list[str]] = {}
+    for name, said in told:
+        names.setdefault(said, []).append(name)
+    for said, which in names.items():
+        yield ", ".join(filter(None, which)), said
 
 
 def limits(content: SuiteContent, answer: CellTests) -> Iterator[str]:
@@ -325,13 +354,22 @@ def _coarse(answer: CellTests) -> Iterator[str]:
 
 
 def _next_runs(answer: CellTests) -> Iterator[str]:
-    """What would place the crossings better."""
-    asked = [(c, c.advice) for c in answer.cells if c.advice is not None]
-    if asked:
-        told = "; ".join(
-            f"{_cell_name(c)}, {advice_text(a.kind, a.width, a.why)}" for c, a in asked
-        )
-        yield f"To place crossings better, train next: {told}."
+    """What would place the crossings better, cells with the same need together."""
+    asked: dict[tuple[str, str], list[tuple[str, int]]] = {}
+    for cell in answer.cells:
+        if (advice := cell.advice) is not None:
+            needing = asked.setdefault((advice.kind, advice.why), [])
+            needing.append((_cell_name(cell), advice.width))
+    told = []
+    for (kind, why), cells in asked.items():
+        if len(cells) == 1:
+            ((name, width),) = cells
+            told.append(f"{name}, {advice_text(kind, width, why)}")
+        else:
+            where = ", ".join(f"{name} at d = {width}" for name, width in cells)
+            told.append(f"{ADVICE[kind]} ({why}): {where}")
+    if told:
+        yield f"To place crossings better, train next: {'; '.join(told)}."
 
 
 def _cell_name(cell: CellRow) -> str:

@@ -132,6 +132,21 @@ def test_coarse_crossings_open_widths_and_the_next_runs_are_told() -> None:
     assert crossing_words(cells[2]).endswith("known, order not known at d 12, 16")
 
 
+def test_cells_that_need_the_same_are_told_together() -> None:
+    few = Advice("seeds", 44, "few seeds beside the crossing")
+    cells = [
+        cell(97, advice=few),
+        cell(101, advice=replace(few, width=46)),
+        cell(103, advice=Advice("both", 200, "a crossing would lie above")),
+    ]
+    content: Any = SimpleNamespace(coverage=SimpleNamespace(cells=()))
+    assert list(limits(content, answer(cells=cells))) == [
+        "To place crossings better, train next: more seeds (few seeds beside the crossing): "
+        "p = 97 at d = 44, p = 101 at d = 46; p = 103, runs of both kinds at d = 200: "
+        "a crossing would lie above."
+    ]
+
+
 LENT = BitsPerParameter(
     value=0.674,
     low=0.638,
@@ -162,6 +177,18 @@ def test_a_c_model_of_another_suite_is_not_called_measured() -> None:
     (said,) = capacity(content)
     assert said.startswith("C_model is not measured here; 0.674")
     assert said.endswith("of mini-released is used.")
+
+
+def test_settings_that_borrow_the_same_c_model_share_a_sentence() -> None:
+    parts = [
+        SimpleNamespace(
+            setting={"dropout": value}, c_model={"robust": LENT}, capacity="no capacity runs"
+        )
+        for value in (0.1, 0.4)
+    ]
+    content: Any = SimpleNamespace(settings=parts, main=("robust", "online"))
+    (said,) = capacity(content)
+    assert said.startswith("C_model at dropout 0.1, dropout 0.4 is not measured here; 0.674")
 
 
 def test_the_prime_alone_stands_beside_the_crossing() -> None:
