@@ -265,15 +265,15 @@ WHERE sr.suite_id = :suite_id AND NOT sr.inherited
 # The fastest epoch recorded of each shape is one that nothing disturbed.
 UNDISTURBED = """
 WITH shapes AS (
-    SELECT kind, prime, width, depth, n_train, batch_size, min(seconds / last_epoch) AS seconds
-    FROM runs WHERE seconds > 0 AND last_epoch >= 20
-    GROUP BY kind, prime, width, depth, n_train, batch_size
+    SELECT {shape}, min(seconds / last_epoch) AS seconds
+    FROM runs WHERE seconds > 0 AND last_epoch >= 20 GROUP BY {shape}
 )
 SELECT s.name, sum(r.last_epoch * shapes.seconds) / 3600 AS hours
 FROM suites s JOIN suite_runs sr ON sr.suite_id = s.id JOIN runs r ON r.id = sr.run_id
-JOIN shapes USING (kind, prime, width, depth, n_train, batch_size)
+JOIN shapes USING ({shape})
 WHERE NOT sr.inherited GROUP BY s.name
 """
+SHAPE = "kind, prime, width, depth, n_train, batch_size, architecture, heads, positions, norm, ffn"
 
 ENGINES = """
 SELECT r.engine, r.device, r.fingerprint, count(*) AS runs
@@ -366,7 +366,10 @@ def training(connection: Connection, suite: SuiteRecord) -> TrainingAnswer:
 
 def undisturbed_hours(connection: Connection) -> dict[str, float]:
     """By suite, hours of one worker had each epoch been as fast as the fastest of its shape."""
-    return {row.name: float(row.hours) for row in connection.execute(text(UNDISTURBED))}
+    return {
+        row.name: float(row.hours)
+        for row in connection.execute(text(UNDISTURBED.format(shape=SHAPE)))
+    }
 
 
 @dataclass(frozen=True, kw_only=True)

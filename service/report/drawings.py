@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import matplotlib as mpl
+import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.figure import Figure
@@ -228,6 +230,72 @@ def residual_drawing(answer: CellTests) -> Figure:
     panels[0].set_ylabel("$\\log_{10}(P_{onset} / P_{cross})$")
     if len(names) > 1:
         panels[-1].legend(fontsize=6)
+    return figure
+
+
+def order_drawing(cells: pd.DataFrame) -> Figure:
+    """P_onset against P_cross of every cell, one line a setting: does a larger one mean a larger?
+
+    `cells` has p, p_cross, p_onset and label, the setting's name.
+    """
+    figure = Figure(figsize=(PAGE, 4.4))
+    axes = figure.subplots()
+    low, high = span([*cells["p_cross"], *cells["p_onset"]], margin=0.08)
+    log_x(axes, low, high)
+    log_y(axes, low, high)
+    axes.plot([low, high], [low, high], color=COLOURS["faint"], ls="--", lw=1, label="y = x")
+    # Eight colours and ten symbols: forty settings differ in one of the two.
+    for i, (label, rows) in enumerate(cells.sort_values("p").groupby("label")):
+        axes.plot(rows["p_cross"], rows["p_onset"], ms=4, lw=0.8, label=str(label), **series(i))
+    axes.set_xlabel("predicted: $P_{cross}$")
+    axes.set_ylabel("empirical: $P_{onset}$")
+    figure.legend(fontsize=6, loc="outside right upper")
+    return figure
+
+
+def offset_drawing(cells: pd.DataFrame, printed: Mapping[str, float]) -> Figure:
+    """The residual of every cell, one row a setting, its bar the median; diamonds: the paper's.
+
+    `cells` as in `order_drawing`, `printed` by label.
+    """
+    residual = pd.Series(np.log10(cells["p_onset"] / cells["p_cross"]), index=cells.index)
+    medians = residual.groupby(cells["label"]).median().sort_values()
+    primes = sorted({int(p) for p in cells["p"]})
+    figure = Figure(figsize=(PAGE, 0.9 + 0.21 * len(medians)))
+    axes = figure.subplots()
+    axes.axvline(0, color=COLOURS["faint"], ls="--", lw=1)
+    rows = {label: height for height, label in enumerate(medians.index)}
+    axes.vlines(
+        medians,
+        [height - 0.35 for height in rows.values()],
+        [height + 0.35 for height in rows.values()],
+        color=COLOURS["ink"],
+        lw=1.4,
+    )
+    for prime in primes:
+        there = cells["p"] == prime
+        axes.plot(
+            residual[there],
+            cells["label"][there].map(rows),
+            "o",
+            ms=4.5,
+            alpha=0.85,
+            color=prime_look(prime, primes)[0],
+            label=f"p = {prime}",
+        )
+    known = {label: value for label, value in printed.items() if label in rows}
+    axes.plot(
+        list(known.values()),
+        [rows[label] for label in known],
+        "D",
+        ms=6,
+        mfc="none",
+        mec=COLOURS["ink"],
+        label="paper's median" if known else None,
+    )
+    axes.set_yticks(range(len(medians)), [str(label) for label in medians.index])
+    axes.set_xlabel("$\\log_{10}(P_{onset} / P_{cross})$")
+    figure.legend(fontsize=6, loc="outside right upper")
     return figure
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +28,8 @@ from groktime.service.answers.cell_tests import CellRow, Offset, offsets
 from groktime.service.answers.forecast import Registration
 from groktime.service.answers.question import Question, Setting
 from groktime.service.report.content import Members, Panel, SuiteContent, distinct_settings
-from groktime.service.report.document import Block, Document, Paragraph, Section, Table
+from groktime.service.report.document import Block, Document, Paragraph, Picture, Section, Table
+from groktime.service.report.drawings import Drawing, offset_drawing, order_drawing
 from groktime.service.suites.loader import RELEASED, load_suite, shipped_suites
 from groktime.service.words import (
     EN_DASH,
@@ -43,6 +44,7 @@ from groktime.service.words import (
     whole,
 )
 
+ORDER_FIGURE, OFFSET_FIGURE = "paper-order", "paper-offset"
 FEWEST_SEEDS = 4  # at the widths beside an onset, for a printed offset to stand beside ours
 AS_THE_SUITE = "as the suite"
 RULES = (AS_THE_SUITE, "delay of 5 epochs", "delay of 5 % of E_train", "delay of 10 % of E_train")
@@ -176,14 +178,22 @@ def _epochs(content: SuiteContent, row: CellRow) -> float | None:
 
 def overall(
     contents: Sequence[SuiteContent], found: Sequence[Stratum], quiet: Mapping[str, float]
-) -> Document:
-    """The page; `quiet`: hours of each suite on cores that do nothing else."""
+) -> tuple[Document, list[Drawing]]:
+    """The page and its figures; `quiet`: hours of each suite on cores that do nothing else."""
     cells = pooled_cells(contents)
+    figures = _figures(contents, found, cells)
+    pictures = {drawing.stem: (picture,) for drawing, picture in figures}
     order = stratified_order(cells, "stratum")
     model = offset_model(cells, "stratum")
     sections = (
-        Section("Within a setting: the order", 1, tuple(_order(order))),
-        Section("Across settings: the offset", 1, tuple(_offset(contents, found, model))),
+        Section(
+            "Within a setting: the order", 1, (*_order(order), *pictures.get(ORDER_FIGURE, ()))
+        ),
+        Section(
+            "Across settings: the offset",
+            1,
+            (*_offset(contents, found, model), *pictures.get(OFFSET_FIGURE, ())),
+        ),
         Section("Drift along each axis", 1, tuple(_drift(contents, model))),
         Section("One law of the offset?", 1, tuple(_law(cells))),
         Section("By clock", 1, tuple(_clocks(found))),
@@ -195,7 +205,52 @@ def overall(
         "page says otherwise. Written by scripts/results; groktime report paper writes it from any "
         "database.",
     )
-    return Document("The whole paper", summary, sections)
+    return Document("The whole paper", summary, sections), [drawing for drawing, _ in figures]
+
+
+def _figures(
+    contents: Sequence[SuiteContent], found: Sequence[Stratum], cells: pd.DataFrame
+) -> list[tuple[Drawing, Picture]]:
+    """Order and offset of every cell with both points; nothing where no cell has both."""
+    labels = short_names(cells["stratum"])
+    both = cells.assign(label=cells["stratum"].map(labels)).dropna(subset=["p_cross", "p_onset"])
+    if not len(both):
+        return []
+    printed = {
+        labels[stratum.name]: value
+        for stratum in found
+        if stratum.counts
+        and stratum.name in labels
+        and (value := _printed(contents, stratum)) is not None
+    }
+    order = Picture(
+        ORDER_FIGURE,
+        "P_onset against P_cross of every cell that has both; cells of one setting are joined, "
+        "smallest prime first. Networks have no positions unless rope is named.",
+        "Onset against crossing, a line for every setting",
+    )
+    offset = Picture(
+        OFFSET_FIGURE,
+        "Residual of every cell by setting, coloured by prime; bar: median; open diamond: the "
+        "median that the paper printed, by its own estimators.",
+        "Residuals of all cells, a row for every setting",
+    )
+    return [
+        (Drawing(ORDER_FIGURE, lambda: order_drawing(both)), order),
+        (Drawing(OFFSET_FIGURE, lambda: offset_drawing(both, printed)), offset),
+    ]
+
+
+def short_names(names: Iterable[str]) -> dict[str, str]:
+    """Short names of settings, `dropout 0.1` or `central-balanced`, whole where two are alike."""
+    short = {}
+    for name in dict.fromkeys(names):
+        suite, _, setting = name.partition(", ")
+        base = suite.removesuffix(RELEASED).removesuffix("-two-cores")
+        model = "" if suite.endswith(RELEASED) else ", rope"
+        short[name] = (setting or base) + model
+    times = Counter(short.values())
+    return {name: label if times[label] == 1 else name for name, label in short.items()}
 
 
 def _order(order: StratifiedOrder | None) -> Iterator[Block]:
@@ -255,7 +310,7 @@ def _offset(
             stratum.name,
             f"{stratum.by_rule[0].n} of {stratum.by_rule[0].n_total}" if stratum.by_rule else "0",
             *(_median(stratum, rule) for rule in RULES),
-            _printed(contents, stratum),
+            signed(_printed(contents, stratum)),
         )
         for stratum in counting
     ]
@@ -284,23 +339,24 @@ def _spread(found: Sequence[Stratum], rule: str) -> str:
     return plain(float(np.std(medians, ddof=1))) if len(medians) > 1 else EN_DASH
 
 
-def _printed(contents: Sequence[SuiteContent], stratum: Stratum) -> str:
+def _printed(contents: Sequence[SuiteContent], stratum: Stratum) -> float | None:
+    """The paper's median residual of this setting, where enough seeds stand beside our onsets."""
     content = next(content for content in contents if content.name == stratum.suite)
     reference, answer = content.reference, content.answer
     if reference is None or not reference.same_settings or answer is None:
-        return EN_DASH
+        return None
     part = next((part for part in content.settings if part.setting == stratum.setting), None)
     seeds = [] if part is None else [seeds_beside_onset(panel) for panel in part.panels]
     if not seeds or min(seeds) < FEWEST_SEEDS:
-        return EN_DASH
+        return None
     if not stratum.setting:
         printed = reference.tests.get("wilcoxon")
-        return EN_DASH if printed is None else signed(printed.statistic)
+        return None if printed is None else printed.statistic
     if len(stratum.setting) != 1:
-        return EN_DASH
+        return None
     ((axis, value),) = stratum.setting.items()
     row = reference.setting(axis, value)
-    return EN_DASH if row is None else signed(row.median_residual)
+    return None if row is None else row.median_residual
 
 
 def seeds_beside_onset(panel: Panel) -> int:
@@ -495,19 +551,30 @@ def _costs(contents: Sequence[SuiteContent], quiet: Mapping[str, float]) -> Tabl
             whole(content.training.epochs),
             plain(quiet.get(content.name)),
             plain(content.training.core_hours),
+            plain(_hours_of_a_cell(content, quiet)),
         )
         for content in contents
     ]
     hours = sum(content.training.core_hours or 0.0 for content in contents)
     undisturbed = sum(quiet.get(content.name, 0.0) for content in contents)
     epochs = whole(sum(content.training.epochs for content in contents))
-    rows.append(("all", "", epochs, plain(undisturbed), plain(hours)))
+    rows.append(("all", "", epochs, plain(undisturbed), plain(hours), ""))
     return Table(
         name="paper-costs",
         caption="Finished runs of each suite, epochs of its own runs, and core-hours: quiet, as if "
-        "every epoch had been as fast as the fastest recorded of its shape; and as trained, with "
-        "whatever else the cores were doing.",
-        header=("suite", "runs", "epochs", "core-hours, quiet", "as trained"),
+        "every epoch had been as fast as the fastest recorded of its shape; as trained, with "
+        "whatever else the cores were doing; and quiet ones of each cell that the suite located.",
+        header=("suite", "runs", "epochs", "core-hours, quiet", "as trained", "quiet, a cell"),
         rows=tuple(rows),
-        numeric=frozenset({1, 2, 3, 4}),
+        numeric=frozenset({1, 2, 3, 4, 5}),
     )
+
+
+def _hours_of_a_cell(content: SuiteContent, quiet: Mapping[str, float]) -> float | None:
+    """Quiet core-hours of each cell that was located in this suite."""
+    cells = () if content.answer is None else content.answer.cells
+    located = [row for row in cells if not row.inherited]
+    hours = quiet.get(content.name)
+    if hours is None or not located or not content.record.is_located:
+        return None
+    return hours / len(located)

@@ -585,7 +585,10 @@ def result_files(connection: Connection) -> tuple[dict[str, bytes], list[Finding
         document, figures = suite_page(content, found, everyone)
         files[f"results/{content.name}.md"] = markdown(document, "figures").encode()
         drawings |= {drawing.stem: drawing for drawing in figures}
-    together = overall(everyone, strata(connection, everyone), undisturbed_hours(connection))
+    together, figures = overall(
+        everyone, strata(connection, everyone), undisturbed_hours(connection)
+    )
+    drawings |= {drawing.stem: drawing for drawing in figures}
     files[f"results/{OVERALL}.md"] = markdown(together, "figures").encode()
     both = compared_figure(chapters)
     shown = [picture for _, picture in _carrying(chapters[0])]

@@ -101,12 +101,16 @@ def test_the_page_of_all_suites_has_the_tables_of_the_recordings(
     """A page that is stale: run scripts/results."""
     contents = [gathered(suite) for suite in RESULTS]
     with reading(recorded.engine) as connection:
-        page = overall(contents, strata(connection, contents), undisturbed_hours(connection))
+        page, figures = overall(
+            contents, strata(connection, contents), undisturbed_hours(connection)
+        )
     printed = (RECORDINGS.parent / "docs" / "results" / "whole-paper.md").read_text("utf-8")
     rows = [line for line in markdown(page, "figures").splitlines() if line.startswith("|")]
     assert len(rows) > len(RESULTS)
     for row in rows:
         assert row in printed
+    for figure in figures:
+        assert f"figures/{figure.stem}.svg" in printed
 
 
 def test_a_suite_without_capacity_runs_takes_those_with_the_nearest_batches(
