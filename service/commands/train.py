@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, get_args
 
 import typer
 from pydantic import ValidationError
@@ -19,7 +19,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from groktime.service.errors import InputError
-from groktime.service.spec import MODEL_COLUMNS, OPTIMISER_COLUMNS, RunSpec
+from groktime.service.spec import MODEL_COLUMNS, OPTIMISER_COLUMNS, Operation, RunSpec
 from groktime.service.suites.document import parse
 from groktime.service.suites.values import readable
 
@@ -141,7 +141,10 @@ def read_settings(given: Sequence[str], accepted: Sequence[str]) -> dict[str, An
             )
         if name in found:
             raise InputError(f"--set = {text!r} is not accepted: {name} is given twice")
-        found[name] = parse(f"value: {value}", f"--set {name}").content["value"]
+        if value in get_args(Operation):  # some of which YAML takes for its own signs
+            found[name] = value
+        else:
+            found[name] = parse(f"value: {value}", f"--set {name}").content["value"]
     return found
 
 

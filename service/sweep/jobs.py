@@ -150,7 +150,8 @@ def arguments(options: SweepOptions) -> list[str]:
         *(("--kind", kind) for kind in selection.kinds),
         *(("--width", width) for width in selection.widths),
         *(("--seed", seed) for seed in selection.seeds),
-        *(("--set", f"{name}={value}") for name, value in selection.settings.items()),
+        # As YAML reads it back: it takes a bare * or - for something else, and True for a word.
+        *(("--set", f"{name}={json.dumps(value)}") for name, value in selection.settings.items()),
     ]
     if options.gpus_per_bundle is not None:
         given.append(("--gpus-per-bundle", f"{options.gpus_per_bundle:g}"))

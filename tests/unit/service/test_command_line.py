@@ -116,6 +116,11 @@ def test_settings_on_the_command_line_are_typed_and_checked() -> None:
         read_settings(["decay=1"], accepted)
 
 
+@pytest.mark.parametrize("sign", "+-*/")
+def test_an_operation_may_be_given_by_its_sign(sign: str) -> None:
+    assert read_settings([f"operation={sign}"], ["operation"]) == {"operation": sign}
+
+
 def test_a_setting_given_twice_is_refused() -> None:
     with pytest.raises(InputError, match="lr is given twice"):
         read_settings(["lr=0.1", "lr=0.2"], ["lr"])

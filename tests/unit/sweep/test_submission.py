@@ -10,9 +10,11 @@ import typer
 from typer.testing import CliRunner
 
 from groktime.service.commands.sweep import sweep
+from groktime.service.commands.train import read_settings
 from groktime.service.errors import InputError
 from groktime.service.settings import Settings
 from groktime.service.suites import load_suite
+from groktime.service.suites.values import AXES
 from groktime.service.sweep.cluster import ClusterCapacity, expected_capacity, stack_limit
 from groktime.service.sweep.cost import suite_cost
 from groktime.service.sweep.jobs import arguments, requested
@@ -43,6 +45,20 @@ def test_the_command_understands_every_option_of_a_job(monkeypatch: pytest.Monke
     result = CliRunner().invoke(app, ["mini", "--dry-run", *arguments(PART)])
     assert result.exit_code == 0, result.output
     assert "mini: 2 runs selected" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *({"operation": sign} for sign in "+-*/"),
+        {"eval_train": False, "positions": "none"},
+        {"batch_size": {"steps": 12.36}, "lr": 1e-5},
+        {"batch_size": "full"},
+    ],
+)
+def test_a_job_reads_the_settings_that_it_was_given(settings: dict[str, object]) -> None:
+    words = arguments(SweepOptions(Selection(settings=settings)))
+    assert read_settings(words[1::2], AXES) == settings
 
 
 def test_what_was_asked_is_noted_without_what_was_not() -> None:
