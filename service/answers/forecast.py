@@ -454,7 +454,8 @@ def _question(suite: str, prime: int, spec: Mapping[str, Any]) -> Question:
 # A run that is shared with another suite was trained for that one where it is older.
 BEGUN = """
 SELECT s.frozen_at, s.recorded ->> 'frozen' AS claimed, min(b.started_at) AS first_run,
-    count(*) FILTER (WHERE b.started_at < s.frozen_at) AS trained_before, count(*) AS trained
+    count(*) FILTER (WHERE b.started_at < s.frozen_at) AS trained_before,
+    count(b.started_at) AS trained
 FROM suites s LEFT JOIN LATERAL (
     SELECT min(a.started_at) AS started_at
     FROM suite_runs sr JOIN attempts a ON a.run_id = sr.run_id

@@ -51,6 +51,7 @@ def test_a_suite_frozen_and_forecast_before_its_first_run_is_said_to_be_and_scor
     register(seeded.engine, suite)
     freeze_suite(seeded.engine, "planned")
     state(seeded, tmp_path)
+    assert (found(seeded).frozen, found(seeded).trained) == ("untrained", 0)
     train(seeded, suite)
     told = found(seeded)
     assert (told.frozen, told.trained_before) == ("before", 0)
