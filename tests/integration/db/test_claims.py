@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection as Pipe
 from typing import Any
 
-import pytest
 from fixtures.commands import wait_until
 from fixtures.curves import Ended, curve
 from fixtures.database import Database
@@ -24,7 +23,7 @@ from fixtures.runs import (
 from sqlalchemy import text
 
 from groktime.db.claims import Trainer, claim, expire, fail_runs, provenance, release, reopen
-from groktime.db.engine import RetryingConnection, connect
+from groktime.db.engine import WRITER_IDLE_SECONDS, RetryingConnection, connect
 from groktime.db.recorder import Recorder
 from groktime.db.suites import open_runs
 
@@ -76,10 +75,12 @@ def test_an_expired_run_can_be_claimed_before_anybody_marks_it(database: Databas
     assert attempts(database) == [(1, "stale"), (2, "running")]
 
 
+IDLE = "idle_in_transaction_session_timeout"
+
+
 def test_a_worker_frozen_within_a_transaction_loses_its_run_and_goes_on_when_it_wakes(
-    database: Database, monkeypatch: pytest.MonkeyPatch
+    database: Database,
 ) -> None:
-    monkeypatch.setattr("groktime.db.engine.WRITER_IDLE_SECONDS", 0.2)
     (mine,) = claim_all(database.engine, [grok_spec()], lease=OVER)
     engine = database.writer()
     tries: list[int] = []
@@ -90,6 +91,9 @@ def test_a_worker_frozen_within_a_transaction_loses_its_run_and_goes_on_when_it_
             cursor.execute("SELECT FROM runs FOR UPDATE")
             if len(tries) == 1:
                 assert expire(database.engine) == [], "it is locked"
+                cursor.execute(f"SHOW {IDLE}")
+                assert cursor.fetchone() == (f"{WRITER_IDLE_SECONDS}s",)
+                cursor.execute(f"SET LOCAL {IDLE} = '10ms'")  # the limit is near
                 assert wait_until(lambda: expire(database.engine)) == [mine.run_id]
             cursor.execute("SELECT 1")
         connection.commit()
