@@ -15,12 +15,12 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 MOST = 3  # nodes of one CPU
 
 GRID = """\
-description: three runs of different shapes that train for some seconds
+description: three runs of different shapes that train until another node has come
 positions: none
 primes: [47]
 seeds: [1]
 settings: {batch_size: 128}
-stop: {max_epochs: 3000}
+stop: {max_epochs: 20000}
 speed: {widths: [8, 10, 12]}
 """
 LOCATED = """\

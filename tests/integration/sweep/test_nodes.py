@@ -16,12 +16,12 @@ from fixtures.database import Database
 from sqlalchemy import text
 
 TWO_BUNDLES = """\
-description: two runs of different shapes that train for some seconds
+description: two runs of different shapes that train for six seconds each on a fast machine
 positions: none
 primes: [47]
 seeds: [1]
 settings: {batch_size: 128}
-stop: {max_epochs: 4000}
+stop: {max_epochs: 10000}
 speed:
   widths: [8, 10]  # cannot memorise that much, so they train to the cap
 """

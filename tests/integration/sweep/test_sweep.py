@@ -59,12 +59,12 @@ HOT = TINY.replace("widths: [4]", "widths: [4, 8]").replace(
 )
 
 LONG = """\
-description: one stack that trains for some seconds
+description: one stack that trains for six seconds on a fast machine
 positions: none
 primes: [47]
 seeds: [1]
 settings: {batch_size: 128}
-stop: {max_epochs: 3000}
+stop: {max_epochs: 10000}
 speed:
   widths: [8]  # cannot memorise that much, so it trains to the cap
 """
