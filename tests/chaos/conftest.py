@@ -11,7 +11,7 @@ from chaos.ground import Ground, ground
 from chaos.invariants import Results, results
 from chaos.trial import Trial, trial
 
-EPOCHS = 1500
+EPOCHS = 4000
 
 _numbers = itertools.count(1)
 

@@ -26,7 +26,7 @@ from groktime.workers.checkpoints import CheckpointStore
 LEASE_SECONDS = 5
 STALLED_SECONDS = 900.0  # without any progress: no machine is that slow
 REFUSING_SECONDS = 120.0  # in which PgBouncer finds a server that came back, with much to spare
-CHECKPOINT_SECONDS = 0.5
+CHECKPOINT_SECONDS = 0.2
 PRIME = 23
 
 # Half of the runs diverge at once, among stack mates that do not.
