@@ -251,10 +251,12 @@ def submit_sweep(
 ) -> tuple[int, str]:
     """Record the sweep, then submit it; returns its number and Ray's id of the job.
 
-    A refusal by Ray is recorded too, but not a sweep of no runs. `engine` may write.
+    A refusal by Ray is recorded too, but not filters that the suite has no runs for or chooses by
+    itself. `engine` may write.
     """
     loaded = suite if isinstance(suite, Suite) else load_suite(suite)
     options.selection.chosen(loaded)
+    check_located(loaded, options)
     name = loaded.name
     with engine.begin() as connection:
         number = insert_sweep(connection, name, submitted_by=by, filters=requested(options))
@@ -269,7 +271,7 @@ def submit_sweep(
             pass_database_url=pass_database_url,
             environment={SWEEP_VARIABLE: sweep_label(row)},
         )
-    except SweepError as refused:
+    except GroktimeError as refused:
         set_state(engine, number, "failed", str(refused))
         raise
     with engine.begin() as connection:

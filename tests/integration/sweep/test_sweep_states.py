@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from fixtures.database import Database
 
 from groktime.db.sweeps import get_sweep, insert_sweep
-from groktime.service.errors import SweepError
+from groktime.service.errors import SuiteError, SweepError
+from groktime.service.settings import Settings
 from groktime.service.suites import load_suite
-from groktime.service.sweep.jobs import SWEEP_VARIABLE, sweep_label, tracked
-from groktime.service.sweep.selection import PreparedSweep, SweepOptions, SweepReport, prepare
+from groktime.service.sweep.jobs import SWEEP_VARIABLE, submit_sweep, sweep_label, tracked
+from groktime.service.sweep.selection import (
+    LocatedSuite,
+    PreparedSweep,
+    Selection,
+    SweepOptions,
+    SweepReport,
+    prepare,
+)
+
+NOBODY = "http://127.0.0.1:9"
+PLAIN = "description: x\nprimes: [5]\nseeds: [1]\nspeed: {widths: [8]}\n"
 
 
 @pytest.fixture
@@ -90,3 +102,22 @@ def test_a_row_of_another_database_with_the_same_number_is_left_alone(
     monkeypatch.setenv(SWEEP_VARIABLE, f"{number}-{'0' * 16}")
     tracked(database.engine, ending(SweepReport(trained=2)))
     assert noted(database, number) == ("submitted", None)
+
+
+def test_filters_that_a_located_suite_cannot_keep_to_are_not_noted(database: Database) -> None:
+    options = SweepOptions(Selection(kinds=("grok",)))
+    with pytest.raises(LocatedSuite):
+        submit_sweep(database.engine, "dropout-two-cores", options, Settings(), NOBODY, by="me")
+    assert database.scalar("SELECT count(*) FROM sweeps") == 0
+
+
+def test_a_sweep_whose_files_cannot_travel_is_noted_as_failed(
+    database: Database, tmp_path: Path
+) -> None:
+    donor, suite = tmp_path / "donor.yaml", tmp_path / "mine.yaml"
+    donor.write_text(PLAIN)
+    suite.write_text(PLAIN.replace("[1]", "[2]") + f"inherits: [{{suite: {donor}}}]\n")
+    with pytest.raises(SuiteError, match="would lead elsewhere on the cluster"):
+        submit_sweep(database.engine, str(suite), SweepOptions(), Settings(), NOBODY, by="me")
+    assert database.scalar("SELECT state FROM sweeps") == "failed"
+    assert "would lead elsewhere" in database.scalar("SELECT message FROM sweeps")
