@@ -108,7 +108,8 @@ def suite_summary(
     )
 
 
-# A run's settings never change, so that a suite of the same runs has the same axes.
+# A run's settings never change, so that a suite of the same runs has the same axes; its hash tells
+# it from another one in a database made anew, which numbers its runs alike.
 LINKS = """
 SELECT count(*), bit_xor(hashint8extended(run_id, 0)) FROM suite_runs WHERE suite_id = :suite
 """
@@ -119,7 +120,7 @@ _kept_axes = Kept(MOST_SUITES)
 def _axes(connection: Connection, suite: SuiteRecord) -> Mapping[str, tuple[SettingValue, ...]]:
     """Values of every swept axis; to count runs by all their settings takes longest of all."""
     where = (str(connection.engine.url), suite.id)
-    runs = tuple(connection.execute(text(LINKS), {"suite": suite.id}).one())
+    runs = (suite.hash, *connection.execute(text(LINKS), {"suite": suite.id}).one())
     kept = _kept_axes.get(where, runs)
     if isinstance(kept, dict):
         return kept

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import pytest
+from fixtures.database import Database
 from fixtures.seeded import BITS
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
 
 from groktime.db.schema import RUN_STATES
 from groktime.service.answers.capacity import capacity
 from groktime.service.answers.cell_tests import cell_tests, flat_answer
 from groktime.service.answers.crossing import delay, onset, regimes
 from groktime.service.answers.laws import law
-from groktime.service.answers.question import NotEnough, Question, Unknown, read_runs, read_suite
+from groktime.service.answers.question import (
+    NotEnough,
+    Question,
+    Unknown,
+    read_runs,
+    read_suite,
+    reading,
+)
 from groktime.service.answers.runs import list_runs, run_curve, run_detail
 from groktime.service.answers.suites import STATES, coverage, suite_summary
 from groktime.service.answers.verdicts import find_reference, suite_reference
@@ -29,6 +37,19 @@ def test_the_papers_table_is_found_by_what_a_suite_sweeps(
     assert found.suite == table
     axes = tuple(suite_summary(connection, suite, "").axes)
     assert found == find_reference(read_runs(connection, suite), axes)
+
+
+def test_another_suite_under_the_same_numbers_has_axes_of_its_own(seeded: Database) -> None:
+    def decays() -> object:
+        with reading(seeded.engine) as connection:
+            suite = read_suite(connection, "decay")
+            return suite_summary(connection, suite, "").axes["weight_decay"]
+
+    assert decays() == (0.1, 1.0)
+    with seeded.engine.begin() as connection:
+        connection.execute(text("UPDATE runs SET weight_decay = 0.3 WHERE weight_decay = 0.1"))
+        connection.execute(text("UPDATE suites SET hash = 'another' WHERE name = 'decay'"))
+    assert decays() == (0.3, 1.0)
 
 
 def test_capacity_grows_with_the_parameters_as_it_was_made_to(connection: Connection) -> None:
