@@ -213,13 +213,16 @@ def _usage_message(error: Any) -> str:
 def _with_accepted(error: GroktimeError) -> str:
     """The message; a question's refusal keeps beside it what it would have accepted."""
     accepted = getattr(error, "accepted", None)
-    if not accepted:
-        return str(error)
+    said = str(error)
     if isinstance(accepted, dict):
         accepted = "; ".join(f"{k} {', '.join(map(str, v))}" for k, v in accepted.items())
-    elif not isinstance(accepted, str):
+    elif accepted and not isinstance(accepted, str):
         accepted = ", ".join(map(str, accepted))
-    return f"{error}; accepted: {accepted}"
+    if accepted:
+        said += f"; accepted: {accepted}"
+    if getattr(error, "parameter", None) == "suite":
+        said += "; groktime sweep NAME trains a suite, groktime db load FILE reads a recorded one"
+    return said
 
 
 def main() -> None:

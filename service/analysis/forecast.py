@@ -150,8 +150,11 @@ def forecast(
     interval of those errors: it contains both the fit's and the laws' own error.
     """
     primes = tuple(e.prime for e in evidence)
-    if len(set(primes)) < MIN_PRIMES:
-        raise AnalysisError(f"fit: {len(set(primes))} primes; at least {MIN_PRIMES} are needed")
+    named = len(set(primes))
+    if named < MIN_PRIMES:
+        raise AnalysisError(
+            f"fit: {named} named; at least {MIN_PRIMES} are needed, three for intervals"
+        )
     overlap = sorted(set(primes) & set(predict))
     if overlap:
         raise AnalysisError(f"predict: {overlap[0]} is also fitted; only other primes are accepted")

@@ -159,8 +159,8 @@ def forecast(
         raise NotEnough(
             "fit",
             list(fit),
-            "more primes, or primes with more reached widths",
-            f"the laws of {len(evidence)} primes give no calibrated prediction; name more primes",
+            "three primes or more, each with both speeds at several widths",
+            f"the laws of {len(evidence)} primes give no calibrated prediction",
         )
     return ForecastAnswer(
         suite=suite.name,

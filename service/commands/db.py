@@ -127,9 +127,12 @@ def load(
         if as_json:
             typer.echo(json.dumps(asdict(loaded)))
             continue
+        if not loaded.taken and not loaded.created:
+            typer.echo(f"suite {loaded.suite}: nothing new")
+            continue
         typer.echo(
             f"suite {loaded.suite}: results of {count(loaded.taken, 'run')} taken, "
-            f"{count(loaded.curve_rows, 'epoch')}; new here: {count(loaded.created, 'run')}"
+            f"{count(loaded.curve_rows, 'epoch')}; {count(loaded.created, 'run')} not known before"
         )
     with engine.connect() as connection:
         for name, runs in lacking(connection, names):

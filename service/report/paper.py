@@ -27,6 +27,7 @@ from groktime.service.analysis.robustness import (
 from groktime.service.answers.cell_tests import CellRow, Offset, offsets
 from groktime.service.answers.forecast import Registration
 from groktime.service.answers.question import Question, Setting
+from groktime.service.report.assembly import WORDS
 from groktime.service.report.content import Members, Panel, SuiteContent, distinct_settings
 from groktime.service.report.document import Block, Document, Paragraph, Picture, Section, Table
 from groktime.service.report.drawings import Drawing, offset_drawing, order_drawing
@@ -204,8 +205,9 @@ def overall(
         "All recorded suites together, by the robust method and the online clock unless a suite's "
         "page says otherwise. Written by scripts/results; groktime report paper writes it from any "
         "database.",
+        WORDS[0],
     )
-    return Document("The whole paper", summary, sections), [drawing for drawing, _ in figures]
+    return Document("All suites", summary, sections), [drawing for drawing, _ in figures]
 
 
 def _figures(
@@ -265,9 +267,11 @@ def _order(order: StratifiedOrder | None) -> Iterator[Block]:
         return
     pairs = order.in_order + order.out_of_order
     answer = "yes" if is_shown(order.p) and order.in_order > order.out_of_order else "not shown"
+    floor = p_value(order.floor)
+    least = "" if floor.startswith("<") else f" (the least possible here: {floor})"
     yield Paragraph(
         f"Over {count(len(order.strata), 'setting')}: {answer}. {order.in_order} of {pairs} pairs "
-        f"are in order, {probability(order.p)} (the least possible here: {p_value(order.floor)})."
+        f"are in order, {probability(order.p)}{least}."
     )
     yield Table(
         name="paper-order",

@@ -95,9 +95,9 @@ from groktime.service.words import (
 PAPER = "[arXiv 2605.09724](https://arxiv.org/abs/2605.09724)"
 BEGIN, END = "<!-- findings: written by scripts/results -->", "<!-- end of findings -->"
 EXPLORATORY = (
-    "Results are exploratory unless a suite was frozen before its first run, which its page says: "
-    "widths and seeds were extended after looking at first results, the effect of the last batch "
-    "was noticed in these same cells, and p-values are not corrected across pages."
+    "Results are exploratory unless a suite was frozen before its first run; its page says which. "
+    "Widths and seeds were extended after looking at first results. The effect of the last batch "
+    "was noticed in these same cells. p-values are not corrected across pages."
 )
 TRAINED = """
 SELECT name FROM suites s WHERE EXISTS (
@@ -161,7 +161,7 @@ def _all_findings(everyone: Sequence[SuiteContent]) -> Iterator[Finding]:
     if drifting:
         moved = sum(is_shown(drift.p) for drift in drifting)
         yield Finding(
-            "Settings leave the residual as it is",
+            "Settings leave P_onset / P_cross as it is",
             "; ".join(drift.printed for drift in drifting if drift.printed) or EN_DASH,
             "; ".join(drift.here for drift in drifting),
             "it drifts" if moved == len(drifting) else f"{moved}/{len(drifting)} drift",
@@ -265,7 +265,7 @@ def _reproduced(
     if low is not None and high is not None:
         verdict = "reproduced" if low <= printed <= high else "differs"
     yield Finding(
-        "The same by the paper's own rules",
+        "Order and start by the paper's own rules",
         _factor(printed),
         f"P_onset = {10**middle:.2f} × P_cross, ρ = {rank_text(papers)}",
         verdict,

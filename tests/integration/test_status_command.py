@@ -89,7 +89,7 @@ def test_a_suite_that_is_not_there_is_answered_with_those_that_are(
 ) -> None:
     code, output = commands.run("status", "hold", GROKTIME_DATABASE_URL=database.url)
     assert code == 2
-    assert "suite: 'hold' is not in the database; accepted: held" in output
+    assert "suite: 'hold' is not in the database; accepted: held; groktime sweep NAME" in output
 
 
 def test_a_run_that_another_sweep_holds_is_not_planned(ask: Ask, file: Path) -> None:

@@ -86,6 +86,7 @@ def test_a_suite_can_be_dumped_pruned_and_loaded_again(served: Database, tmp_pat
     assert runs(served) == 2
     first, second = run("load", file, file, "--json").splitlines()
     assert (json.loads(first)["taken"], json.loads(second)["taken"]) == (2, 0)
+    assert run("load", file) == "suite mine: nothing new\n"
     assert "sound" in run("check")
 
 
