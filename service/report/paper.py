@@ -9,24 +9,29 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 from sqlalchemy import Connection
 
+from groktime.service.analysis.published import PublishedTest
 from groktime.service.analysis.robustness import (
     FEWEST_TESTED,
+    AxisTrend,
     OffsetModel,
     StratifiedOrder,
     detectable_slope,
+    holm,
     offset_model,
+    robustness,
     setting_law,
     stratified_order,
 )
+from groktime.service.answers.cell import sortable
 from groktime.service.answers.cell_tests import CellRow, Offset, offsets
 from groktime.service.answers.forecast import Registration
-from groktime.service.answers.question import Question, Setting
+from groktime.service.answers.question import Question, Setting, SettingValue
 from groktime.service.report.assembly import WORDS
 from groktime.service.report.content import Members, Panel, SuiteContent, distinct_settings
 from groktime.service.report.document import Block, Document, Paragraph, Picture, Section, Table
@@ -374,21 +379,79 @@ def seeds_beside_onset(panel: Panel) -> int:
     return min(runs[params] for params in (below, above) if params is not None)
 
 
+@dataclass(frozen=True)
+class Drift:
+    """How the residual moves along one axis, over the cells of every suite that sweeps it."""
+
+    axis: str
+    suites: tuple[str, ...]
+    values: tuple[SettingValue, ...]  # of the cells with a residual
+    trend: AxisTrend
+    printed: PublishedTest | None
+
+
+def drifts(contents: Sequence[SuiteContent]) -> tuple[Drift, ...]:
+    """One drift an axis; p-values corrected over the axes (Holm).
+
+    Suites that sweep one axis alone are pooled, a cell once: where it has most runs. One that
+    sweeps several at once stands for itself.
+    """
+    groups: dict[tuple[str, str], list[SuiteContent]] = {}
+    for content in contents:
+        axes = () if content.answer is None else content.answer.axes
+        for axis in axes:
+            groups.setdefault((axis, "" if len(axes) == 1 else content.name), []).append(content)
+    found = []
+    for (axis, _), sweeping in groups.items():
+        rows = _largest(axis, sweeping)
+        cells = pd.DataFrame(
+            {
+                "p": [row.prime for row in rows],
+                "p_cross": [row.p_cross for row in rows],
+                "p_onset": [row.p_onset for row in rows],
+                axis: [row.setting[axis] for row in rows],
+            }
+        )
+        if not len(cells):
+            continue
+        (trend,) = robustness(cells, (axis,))
+        tests = (content.reference.tests for content in sweeping if content.reference)
+        printed = next((t for by in tests if (t := by.get("robustness")) and t.axis == axis), None)
+        suites = tuple(content.name for content in sweeping)
+        found.append(Drift(axis, suites, tuple(cells[axis]), trend, printed))
+    tested = [drift.trend.p_raw for drift in found if drift.trend.p_raw is not None]
+    corrected = iter(holm(tested))
+    return tuple(
+        drift
+        if drift.trend.p_raw is None
+        else replace(drift, trend=replace(drift.trend, p_holm=next(corrected)))
+        for drift in found
+    )
+
+
+def _largest(axis: str, sweeping: Sequence[SuiteContent]) -> list[CellRow]:
+    """Cells with both points, each prime and value once: where it has most runs."""
+    best: dict[tuple[int, str], tuple[int, CellRow]] = {}
+    for content in sweeping:
+        for row in () if content.answer is None else content.answer.cells:
+            if row.residual is None:
+                continue
+            runs = len(content.members[row.prime, setting_text(row.setting)])
+            cell = row.prime, setting_text(row.setting)
+            if cell not in best or runs > best[cell][0]:
+                best[cell] = runs, row
+    return [row for _, row in best.values()]
+
+
 def _drift(contents: Sequence[SuiteContent], model: OffsetModel | None) -> Iterator[Block]:
     yield Paragraph(
         "The slope of the residual along each swept axis, beside the paper's, and the smallest "
-        "slope that these cells could detect with 80 % power, given the noise of a cell."
+        "slope that these cells could detect with 80 % power, given the noise of a cell. Suites "
+        "that sweep the same axis are taken together, each cell where it has most runs."
     )
-    rows = []
-    for content in contents:
-        answer = content.answer
-        if answer is None:
-            continue
-        for trend in answer.tests.robustness:
-            if trend.axis != "p":
-                rows.append((content.name, *_trend(content, trend.axis, model)))
-    if rows:
-        yield _drift_table(rows)
+    found = drifts(contents)
+    if found:
+        yield _drift_table(found, model)
     else:
         yield Paragraph("No suite with results sweeps a setting.")
     trained = {content.name for content in contents}
@@ -421,38 +484,47 @@ def _planned(trained: Collection[str], spread: float) -> Iterator[tuple[str, ...
                 yield name, axis_name(axis), str(len(values)), plain(least)
 
 
-def _drift_table(rows: Sequence[tuple[str, ...]]) -> Table:
+def _drift_table(found: Sequence[Drift], model: OffsetModel | None) -> Table:
     return Table(
         name="paper-drift",
         caption="Drift of the residual, dex per unit of the axis (F for axes without numbers), "
-        "with Holm's correction within a suite.",
-        header=("suite", "axis", "cells", "drift", "p", "by prime", "detectable", "paper"),
-        rows=tuple(rows),
+        "with Holm's correction over the axes.",
+        header=(
+            "axis",
+            "values",
+            "cells",
+            "drift",
+            "p",
+            "by prime",
+            "detectable",
+            "paper",
+            "suites",
+        ),
+        rows=tuple(_drift_row(drift, model) for drift in found),
         numeric=frozenset(range(2, 8)),
     )
 
 
-def _trend(content: SuiteContent, axis: str, model: OffsetModel | None) -> tuple[str, ...]:
-    answer = content.answer
-    assert answer is not None
-    trend = next(t for t in answer.tests.robustness if t.axis == axis)
-    printed = content.reference.tests.get("robustness") if content.reference else None
-    theirs = printed is not None and printed.axis == axis
+def _drift_row(drift: Drift, model: OffsetModel | None) -> tuple[str, ...]:
+    trend, printed = drift.trend, drift.printed
+    numbers = [float(value) for value in drift.values if isinstance(value, int | float)]
+    least = detectable_slope(numbers, model.within) if model and trend.kind == "numeric" else None
+    size = f"F = {plain(trend.f)}" if trend.kind == "categorical" else signed(trend.slope)
+    name = axis_name(drift.axis)
     values = [
-        float(value)
-        for row in answer.cells
-        if row.residual is not None and isinstance(value := row.setting.get(axis), int | float)
+        setting_text({drift.axis: value}).removeprefix(f"{name} ")
+        for value in sorted(set(drift.values), key=sortable)
     ]
-    least = detectable_slope(values, model.within) if model and trend.kind == "numeric" else None
-    drift = f"F = {plain(trend.f)}" if trend.kind == "categorical" else signed(trend.slope)
     return (
-        axis_name(axis),
+        name,
+        ", ".join(values),
         str(trend.n),
-        drift if trend.testable else f"not testable: {trend.reason}",
+        size if trend.testable else f"not testable: {trend.reason}",
         p_value(trend.p_holm),
         p_value(trend.p_clustered) + (" (few primes)" if trend.unreliable else ""),
         plain(least),
-        signed(printed.statistic) if theirs and printed is not None else EN_DASH,
+        EN_DASH if printed is None else signed(printed.statistic),
+        ", ".join(drift.suites),
     )
 
 

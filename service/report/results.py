@@ -68,7 +68,7 @@ from groktime.service.report.laws import (
     delay_law_blocks,
     law_blocks,
 )
-from groktime.service.report.paper import overall, pooled_cells, strata
+from groktime.service.report.paper import Drift, drifts, overall, pooled_cells, strata
 from groktime.service.report.predictions import median_bounds, rank_text, swept
 from groktime.service.report.tables import (
     cells_table,
@@ -157,13 +157,19 @@ def _all_findings(everyone: Sequence[SuiteContent]) -> Iterator[Finding]:
             "within-a-setting-the-order",
         )
     yield from _clock_findings(everyone)
-    drifting = [drift for content in everyone for drift in _drifts(content)]
+    drifting = [drift for drift in drifts(everyone) if drift.trend.p_holm is not None]
     if drifting:
-        moved = sum(is_shown(drift.p) for drift in drifting)
+        moved = sum(is_shown(drift.trend.p_holm) for drift in drifting)
+        printed = (
+            f"{axis_name(drift.axis)} {signed(drift.printed.statistic, 2)} dex per unit"
+            for drift in drifting
+            if drift.printed is not None and drift.trend.slope is not None
+        )
+        here = (f"{_size(drift)}, {probability(drift.trend.p_holm)}" for drift in drifting)
         yield Finding(
             "Settings leave P_onset / P_cross as it is",
-            "; ".join(drift.printed for drift in drifting if drift.printed) or EN_DASH,
-            "; ".join(drift.here for drift in drifting),
+            "; ".join(printed) or EN_DASH,
+            "; ".join(here),
             "it drifts" if moved == len(drifting) else f"{moved}/{len(drifting)} drift",
             OVERALL,
             "drift-along-each-axis",
@@ -308,32 +314,11 @@ def _paper_bits(content: SuiteContent) -> Iterator[Finding]:
     )
 
 
-@dataclass(frozen=True)
-class _Drift:
-    """How the residual moves along one swept axis."""
-
-    here: str
-    printed: str  # empty: the paper has none
-    p: float
-
-
-def _drifts(content: SuiteContent) -> Iterator[_Drift]:
-    answer = content.answer
-    for trend in () if answer is None else answer.tests.robustness:
-        if trend.axis == "p" or not trend.testable or trend.p_holm is None:
-            continue
-        name = axis_name(trend.axis)
-        printed = ""
-        if content.reference is not None:
-            test = content.reference.tests.get("robustness")
-            if test is not None and test.axis == trend.axis and test.statistic is not None:
-                printed = f"{name} {signed(test.statistic, 2)} dex per unit"
-        size = (
-            f"F = {plain(trend.f)}"
-            if trend.slope is None
-            else f"{signed(trend.slope, 2)} dex per unit"
-        )
-        yield _Drift(f"{name} {size}, {probability(trend.p_holm)}", printed, trend.p_holm)
+def _size(drift: Drift) -> str:
+    name, trend = axis_name(drift.axis), drift.trend
+    if trend.slope is None:
+        return f"{name} F = {plain(trend.f)}"
+    return f"{name} {signed(trend.slope, 2)} dex per unit"
 
 
 def _label_findings(content: SuiteContent) -> Iterator[Finding]:
