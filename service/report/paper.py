@@ -393,16 +393,18 @@ class Drift:
 def drifts(contents: Sequence[SuiteContent]) -> tuple[Drift, ...]:
     """One drift an axis; p-values corrected over the axes (Holm).
 
-    Suites that sweep one axis alone are pooled, a cell once: where it has most runs. One that
-    sweeps several at once stands for itself.
+    Suites of one model that sweep one axis alone are pooled, a cell once: where it has most runs.
+    One that sweeps several at once stands for itself.
     """
-    groups: dict[tuple[str, str], list[SuiteContent]] = {}
+    groups: dict[tuple[str, bool, str], list[SuiteContent]] = {}
     for content in contents:
         axes = () if content.answer is None else content.answer.axes
         for axis in axes:
-            groups.setdefault((axis, "" if len(axes) == 1 else content.name), []).append(content)
+            alone = "" if len(axes) == 1 else content.name
+            model = content.name.endswith(RELEASED)  # without positions
+            groups.setdefault((axis, model, alone), []).append(content)
     found = []
-    for (axis, _), sweeping in groups.items():
+    for (axis, *_), sweeping in groups.items():
         rows = _largest(axis, sweeping)
         cells = pd.DataFrame(
             {

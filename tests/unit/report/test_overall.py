@@ -47,6 +47,12 @@ def test_suites_that_sweep_an_axis_are_one_drift_with_each_cell_where_it_has_mos
     assert found.printed is printed
 
 
+def test_networks_with_and_without_positions_are_not_one_drift() -> None:
+    cells = [cell(97, 1e5, 9e4, setting={"lr": 0.1}), cell(97, 1e5, 5e4, setting={"lr": 1.0})]
+    found = drifts([sweeping("a", cells, 3), sweeping("a-released", cells, 9)])
+    assert [drift.suites for drift in found] == [("a",), ("a-released",)]
+
+
 def test_several_axes_share_holms_correction() -> None:
     one = [cell(97 + i, 1e5, 4e4 + 1e3 * i * i, setting={"lr": 0.1 * i}) for i in range(4)]
     two = [cell(97 + i, 1e5, 9e4 - 1e4 * i, setting={"depth": 2 + i}) for i in range(4)]
